@@ -1,0 +1,24 @@
+import { pino } from 'pino';
+import type { Logger } from 'pino';
+
+export type Log = Logger;
+
+const SECRET_PATTERN = /\b(l[ps]_)[0-9A-Za-z_-]{8,}/g;
+const SECRET_FIELDS = ['authorization', 'cookie', 'password', 'token', 'apiKey', 'x-api-key', 'setupToken'];
+
+/**
+ * A JSON log on standard output: one constant sentence a line, the rest in fields.
+ *
+ * Fields that carry secrets are redacted at any of the first two levels, and whatever looks like an API key
+ * (`lp_…`) or a session token (`ls_…`) is cut out of the finished line.
+ */
+export function createLog(component: string, level = 'info'): Log {
+  return pino({
+    level,
+    base: { component, pid: process.pid },
+    timestamp: pino.stdTimeFunctions.isoTime,
+    formatters: { level: (label) => ({ level: label }) },
+    redact: { paths: SECRET_FIELDS.flatMap((field) => [`["${field}"]`, `*["${field}"]`]), censor: '***' },
+    hooks: { streamWrite: (line) => line.replace(SECRET_PATTERN, '$1***') },
+  });
+}
