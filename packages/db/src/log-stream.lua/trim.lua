@@ -1,0 +1,37 @@
+-- Drops what every consumer is past and nobody may ask to replay any more.
+-- KEYS: log, state, marks. ARGV: now in ms, replay window in ms, window under pressure in ms,
+--       bytes that count as pressure, bytes above which there is no window, consumers….
+-- Guarantees: nothing at or above the lowest cursor is dropped, whatever the pressure.
+-- Returns {offset trimmed to or '0', bytes the stream still holds}.
+local floor = math.huge
+for i = 6, #ARGV do
+  floor = math.min(floor, tonumber(redis.call('HGET', KEYS[2], ARGV[i] .. ':done') or 1))
+end
+local bytes = redis.call('HMGET', KEYS[2], 'bytesIn', 'bytesTrimmed')
+local held = tonumber(bytes[1] or 0) - tonumber(bytes[2] or 0)
+local window = tonumber(ARGV[2])
+if held > tonumber(ARGV[5]) then
+  window = -1
+elseif held > tonumber(ARGV[4]) then
+  window = tonumber(ARGV[3])
+end
+local cutoff = tonumber(ARGV[1]) - window
+local trimmed, trimmedBytes
+while true do
+  local mark = redis.call('LINDEX', KEYS[3], 0)
+  if not mark then
+    break
+  end
+  local offset, received, total = string.match(mark, '^(%d+) (%d+) (%d+)$')
+  if tonumber(offset) > floor or (window >= 0 and tonumber(received) > cutoff) then
+    break
+  end
+  trimmed, trimmedBytes = offset, total
+  redis.call('LPOP', KEYS[3])
+end
+if not trimmed then
+  return { '0', string.format('%.0f', held) }
+end
+redis.call('XTRIM', KEYS[1], 'MINID', trimmed .. '-0')
+redis.call('HSET', KEYS[2], 'bytesTrimmed', trimmedBytes)
+return { trimmed, string.format('%.0f', tonumber(bytes[1] or 0) - tonumber(trimmedBytes)) }

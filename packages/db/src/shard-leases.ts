@@ -1,0 +1,141 @@
+import { randomUUID } from 'node:crypto';
+import type { RedisStore } from './connect.ts';
+import type { Ownership } from './log-cursor.ts';
+import { RedisScript } from './redis-script.ts';
+import { shardKeys } from './shard-map.ts';
+import type { Consumer } from './shard-map.ts';
+import { StoreError } from './store-error.ts';
+
+const ownScript = new RedisScript('log-stream.lua/own.lua');
+const renewScript = new RedisScript('log-stream.lua/renew.lua');
+const heartbeatScript = new RedisScript('log-stream.lua/heartbeat.lua');
+
+const LEASE_TTL_MS = 3_000;
+const TICK_MS = 1_000;
+
+type Held = { controller: AbortController; work: Promise<void>; holder: string; renewedAtMs: number };
+
+/**
+ * Shares the shards among the living workers of a consumer.
+ *
+ * Once a second each worker says that it lives, renews its leases, gives shards back above its fair share
+ * (`ceil(shards / living workers)`) and takes free ones below it. A killed worker's shards are free after
+ * 3 s. `work` runs for as long as a shard is held; its signal is aborted when the lease is lost or given
+ * back, and a shard is given back only when its work has ended.
+ */
+export class ShardLeases implements AsyncDisposable {
+  readonly #redis: RedisStore;
+  readonly #consumer: Consumer;
+  readonly #work: (ownership: Ownership, signal: AbortSignal) => Promise<void>;
+  readonly #onError: (error: unknown) => void;
+  readonly #workerId = randomUUID();
+  readonly #held = new Map<number, Held>();
+  #timer: NodeJS.Timeout | undefined;
+  #ticking: Promise<void> = Promise.resolve();
+  #stopped = false;
+
+  constructor(options: {
+    redis: RedisStore;
+    consumer: Consumer;
+    /** Works on one shard until the signal is aborted; a failure gives the shard back. */
+    work: (ownership: Ownership, signal: AbortSignal) => Promise<void>;
+    /** Told of every failure of Redis or of `work`. */
+    onError: (error: unknown) => void;
+  }) {
+    this.#redis = options.redis;
+    this.#consumer = options.consumer;
+    this.#work = options.work;
+    this.#onError = options.onError;
+  }
+
+  /** Shards held at this moment. */
+  get shards(): number[] {
+    return [...this.#held.keys()];
+  }
+
+  /** Takes the first leases and goes on until closed. */
+  start(): void {
+    const tick = (): void => {
+      this.#ticking = this.#tick().catch(this.#onError);
+      void this.#ticking.then(() => {
+        if (!this.#stopped) this.#timer = setTimeout(tick, TICK_MS);
+      });
+    };
+    tick();
+  }
+
+  async #tick(): Promise<void> {
+    this.#dropLapsed();
+    const living = await this.#heartbeat('stay');
+    await Promise.all([...this.#held].map(([shard, held]) => this.#renew(shard, held)));
+    const share = Math.ceil(this.#redis.shards / Math.max(1, living));
+    const surplus = this.#held.size - share;
+    // The work's end gives the lease back.
+    for (const [, held] of [...this.#held].slice(0, Math.max(0, surplus))) held.controller.abort();
+    for (let shard = 0; shard < this.#redis.shards && this.#held.size < share; shard += 1) {
+      if (!this.#stopped && !this.#held.has(shard)) await this.#take(shard);
+    }
+  }
+
+  /** A lease that could not be renewed in time is lost, whether or not Redis can say so. */
+  #dropLapsed(): void {
+    for (const held of this.#held.values()) {
+      if (performance.now() - held.renewedAtMs > LEASE_TTL_MS) held.controller.abort();
+    }
+  }
+
+  async #heartbeat(mode: 'stay' | 'stop'): Promise<number> {
+    const key = `${this.#redis.prefix}:{cp}:workers:${this.#consumer}`;
+    return Number(await heartbeatScript.run(this.#redis.client, [key], [this.#workerId, LEASE_TTL_MS, mode]));
+  }
+
+  async #renew(shard: number, held: Held): Promise<void> {
+    const sentAtMs = performance.now();
+    const key = shardKeys(this.#redis.prefix, shard).lease(this.#consumer);
+    const renewed = await renewScript.run(this.#redis.client, [key], [held.holder, LEASE_TTL_MS]);
+    if (renewed === 1) held.renewedAtMs = sentAtMs;
+    else held.controller.abort();
+  }
+
+  async #take(shard: number): Promise<void> {
+    const keys = shardKeys(this.#redis.prefix, shard);
+    // A new name for each taking: a lease that lapsed is never mistaken for the one taken after it.
+    const holder = `${this.#workerId}:${randomUUID()}`;
+    const sentAtMs = performance.now();
+    const args = [this.#consumer, holder, LEASE_TTL_MS];
+    const answer = await ownScript.run(this.#redis.client, [keys.lease(this.#consumer), keys.state], args);
+    const [kind, fence = '', epoch, done, plan] = Array.isArray(answer) ? answer.map(String) : [];
+    if (kind === 'unprepared')
+      throw new StoreError('redis', 'unavailable', `shard ${shard} is not prepared yet`);
+    if (kind !== 'taken') return;
+    const ownership = { shard, fence, epoch: Number(epoch), done: Number(done), plan: plan || undefined };
+    const controller = new AbortController();
+    const work = this.#work(ownership, controller.signal)
+      .catch(this.#onError)
+      .then(async () => this.#giveBack(shard, holder));
+    this.#held.set(shard, { controller, work, holder, renewedAtMs: sentAtMs });
+  }
+
+  async #giveBack(shard: number, holder: string): Promise<void> {
+    this.#held.delete(shard);
+    try {
+      const key = shardKeys(this.#redis.prefix, shard).lease(this.#consumer);
+      await renewScript.run(this.#redis.client, [key], [holder, 0]);
+    } catch (error) {
+      this.#onError(error);
+    }
+  }
+
+  /** Ends the work on every shard, gives the leases back and leaves the others' count. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    await this.#ticking;
+    const works = [...this.#held.values()].map((held) => {
+      held.controller.abort();
+      return held.work;
+    });
+    await Promise.all(works);
+    await this.#heartbeat('stop').catch(this.#onError);
+  }
+}
