@@ -1,0 +1,43 @@
+import { z } from 'zod';
+import { readBlockHeader } from '@logpond/log-block/decode';
+import type { StreamRange } from '@logpond/db/log-cursor';
+
+const planSchema = z.object({
+  from: z.number().int(),
+  to: z.number().int(),
+  atMs: z.number().int(),
+  retention: z.record(z.string(), z.number().int()),
+});
+
+/**
+ * What will be inserted, written down before the first try so that every later try is the same to the byte:
+ * the entries `[from, to)`, when it was planned, and each project's retention class in days at that time.
+ * (The class is part of the partition, and deduplication tokens work per partition.)
+ */
+export type Plan = z.infer<typeof planSchema>;
+
+/** Reads a plan that was written down. @throws when it is not one. */
+export function readPlan(text: string): Plan {
+  return planSchema.parse(JSON.parse(text));
+}
+
+/** Plans the insert of a range. */
+export async function planRange(
+  range: StreamRange,
+  retentionClassOf: (projectId: string) => Promise<number>,
+  nowMs: number,
+): Promise<Plan> {
+  const projectIds = new Set(
+    range.blocks.flatMap(({ block }) => readBlockHeader(block).runs.map((run) => run.projectId)),
+  );
+  const retention: Record<string, number> = {};
+  for (const projectId of projectIds) retention[projectId] = await retentionClassOf(projectId);
+  return { from: range.from, to: range.to, atMs: nowMs, retention };
+}
+
+const RETENTION_CLASSES_DAYS = [1, 3, 7, 14, 30, 60, 90, 180, 365, 1095, 3650] as const;
+
+/** The class that entries are kept in: the shortest that is not shorter than the project's own retention. */
+export function toRetentionClass(retentionDays: number): number {
+  return RETENTION_CLASSES_DAYS.find((days) => days >= retentionDays) ?? 3650;
+}
