@@ -1,0 +1,114 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Redis } from 'ioredis';
+import { Accounts } from './accounts.ts';
+import { connectRedis } from './connect.ts';
+import type { RedisStore } from './connect.ts';
+import { ControlStore } from './control-store.ts';
+import { Organizations } from './organizations.ts';
+import { Projects } from './projects.ts';
+
+export const operator = { kind: 'operator' } as const;
+export const PASSWORD = 'correct horse battery staple';
+
+/** An empty installation; `another` is one more process of it. */
+export type Installation = { prefix: string; control: ControlStore; another: () => Promise<ControlStore> };
+
+/** A redis-server of its own for the store tests of the control plane; `raw` looks behind the store's back. */
+export class TestRedis implements AsyncDisposable {
+  readonly raw: Redis;
+  readonly #url: string;
+  readonly #kill: () => Promise<void>;
+  readonly #opened: RedisStore[] = [];
+  #installations = 0;
+
+  constructor(url: string, kill: () => Promise<void>) {
+    this.#url = url;
+    this.#kill = kill;
+    this.raw = new Redis(url, { retryStrategy: () => 50 });
+    this.raw.on('error', () => undefined);
+  }
+
+  async openInstallation(): Promise<Installation> {
+    this.#installations += 1;
+    const prefix = `t${this.#installations}`;
+    const another = async (): Promise<ControlStore> => {
+      const store = await connectRedis({
+        REDIS_URL: this.#url,
+        KEY_PREFIX: prefix,
+        SHARDS: 1,
+        REDIS_BUDGET_BYTES: 268_435_456,
+      });
+      this.#opened.push(store);
+      return new ControlStore(store);
+    };
+    return { prefix, control: await another(), another };
+  }
+
+  /** Closes the connections of all installations so far. */
+  async closeInstallations(): Promise<void> {
+    for (const store of this.#opened.splice(0)) await store[Symbol.asyncDispose]();
+  }
+
+  /** Ends the server as a crash would. */
+  async kill(): Promise<void> {
+    await this.#kill();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.closeInstallations();
+    this.raw.disconnect();
+    await this.#kill();
+  }
+}
+
+/** Starts a redis-server with the settings that `connectRedis` asks for, on a free port, in a directory of its own. */
+export async function startTestRedis(): Promise<TestRedis> {
+  const directory = mkdtempSync(join(tmpdir(), 'logpond-control-'));
+  const port = await findFreePort();
+  const place = ['--port', String(port), '--bind', '127.0.0.1', '--dir', directory, '--save', ''];
+  const durable = ['--appendonly', 'yes', '--appendfsync', 'always', '--maxmemory', '1gb'];
+  const server = spawn('redis-server', [...place, ...durable, '--auto-aof-rewrite-min-size', '1gb'], {
+    stdio: 'ignore',
+  });
+  return new TestRedis(`redis://127.0.0.1:${port}`, async () => {
+    if (server.exitCode === null && server.signalCode === null) {
+      const exited = once(server, 'exit');
+      server.kill('SIGKILL');
+      await exited;
+    }
+    rmSync(directory, { recursive: true, force: true });
+  });
+}
+
+/** A user who owns an organization with one project. */
+export async function createProject(
+  control: ControlStore,
+): Promise<{ userId: string; organizationId: string; projectId: string }> {
+  const input = { email: 'ada@example.com', password: PASSWORD, name: 'Ada', isAdmin: true };
+  const user = await new Accounts(control).createUser(operator, input);
+  const organization = await new Organizations(control).create(operator, user.id, { name: 'Acme' });
+  const project = await new Projects(control).create(operator, {
+    organizationId: organization.id,
+    name: 'Shop',
+  });
+  return { userId: user.id, organizationId: organization.id, projectId: project.id };
+}
+
+export function countFulfilled(outcomes: readonly PromiseSettledResult<unknown>[]): number {
+  return outcomes.filter(({ status }) => status === 'fulfilled').length;
+}
+
+async function findFreePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const { port } = probe.address() as AddressInfo;
+  probe.close();
+  await once(probe, 'close');
+  return port;
+}
