@@ -16,7 +16,7 @@ export default defineConfig({
       {
         test: {
           name: 'store',
-          include: ['packages/*/src/**/*.store.test.ts', 'apps/*/src/**/*.store.test.ts'],
+          include: ['tests/store/**/*.store.test.ts', 'apps/*/src/**/*.store.test.ts'],
           testTimeout: 60_000,
           hookTimeout: 60_000,
         },

@@ -1,16 +1,16 @@
 import { argon2id, hash } from 'argon2';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { Accounts } from './accounts.ts';
+import { Accounts } from '@logpond/db/accounts';
 import {
   PASSWORD,
   countFulfilled,
   createProject,
   operator,
   startTestRedis,
-} from './control-plane.fixture.ts';
-import type { TestRedis } from './control-plane.fixture.ts';
-import { documentKey } from './control-store.ts';
-import { draftSession } from './sessions.ts';
+} from './control-plane-fixture.ts';
+import type { TestRedis } from './control-plane-fixture.ts';
+import { documentKey } from '@logpond/db/control-store';
+import { draftSession } from '@logpond/db/sessions';
 
 let redis: TestRedis;
 

@@ -1,10 +1,10 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { createApiKeySecret, hashApiKeySecret } from './api-key-secret.ts';
-import { ApiKeys } from './api-keys.ts';
-import { countFulfilled, createProject, operator, startTestRedis } from './control-plane.fixture.ts';
-import type { TestRedis } from './control-plane.fixture.ts';
-import { documentKey, indexKey } from './control-store.ts';
-import { Projects } from './projects.ts';
+import { createApiKeySecret, hashApiKeySecret } from '@logpond/db/api-key-secret';
+import { ApiKeys } from '@logpond/db/api-keys';
+import { countFulfilled, createProject, operator, startTestRedis } from './control-plane-fixture.ts';
+import type { TestRedis } from './control-plane-fixture.ts';
+import { documentKey, indexKey } from '@logpond/db/control-store';
+import { Projects } from '@logpond/db/projects';
 
 let redis: TestRedis;
 

@@ -1,17 +1,15 @@
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
-import type { AddressInfo } from 'node:net';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { spawnRedis } from '@logpond/standalone/redis';
 import { Redis } from 'ioredis';
-import { Accounts } from './accounts.ts';
-import { connectRedis } from './connect.ts';
-import type { RedisStore } from './connect.ts';
-import { ControlStore } from './control-store.ts';
-import { Organizations } from './organizations.ts';
-import { Projects } from './projects.ts';
+import { Accounts } from '@logpond/db/accounts';
+import { connectRedis } from '@logpond/db/connect';
+import type { RedisStore } from '@logpond/db/connect';
+import { ControlStore } from '@logpond/db/control-store';
+import { Organizations } from '@logpond/db/organizations';
+import { Projects } from '@logpond/db/projects';
 
 export const operator = { kind: 'operator' } as const;
 export const PASSWORD = 'correct horse battery staple';
@@ -67,22 +65,17 @@ export class TestRedis implements AsyncDisposable {
   }
 }
 
-/** Starts a redis-server with the settings that `connectRedis` asks for, on a free port, in a directory of its own. */
+/** Starts a redis-server on a free port, in a directory of its own. */
 export async function startTestRedis(): Promise<TestRedis> {
-  const directory = mkdtempSync(join(tmpdir(), 'logpond-control-'));
-  const port = await findFreePort();
-  const place = ['--port', String(port), '--bind', '127.0.0.1', '--dir', directory, '--save', ''];
-  const durable = ['--appendonly', 'yes', '--appendfsync', 'always', '--maxmemory', '1gb'];
-  const server = spawn('redis-server', [...place, ...durable, '--auto-aof-rewrite-min-size', '1gb'], {
-    stdio: 'ignore',
-  });
-  return new TestRedis(`redis://127.0.0.1:${port}`, async () => {
-    if (server.exitCode === null && server.signalCode === null) {
-      const exited = once(server, 'exit');
-      server.kill('SIGKILL');
+  const dataDir = await mkdtemp(join(tmpdir(), 'logpond-control-'));
+  const server = await spawnRedis({ dataDir });
+  return new TestRedis(server.url, async () => {
+    if (server.child.exitCode === null && server.child.signalCode === null) {
+      const exited = once(server.child, 'exit');
+      server.child.kill('SIGKILL');
       await exited;
     }
-    rmSync(directory, { recursive: true, force: true });
+    await rm(dataDir, { recursive: true, force: true });
   });
 }
 
@@ -102,13 +95,4 @@ export async function createProject(
 
 export function countFulfilled(outcomes: readonly PromiseSettledResult<unknown>[]): number {
   return outcomes.filter(({ status }) => status === 'fulfilled').length;
-}
-
-async function findFreePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port } = probe.address() as AddressInfo;
-  probe.close();
-  await once(probe, 'close');
-  return port;
 }

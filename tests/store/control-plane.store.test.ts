@@ -1,17 +1,17 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { Accounts } from './accounts.ts';
-import { AlertRules } from './alert-rules.ts';
+import { Accounts } from '@logpond/db/accounts';
+import { AlertRules } from '@logpond/db/alert-rules';
 import {
   PASSWORD,
   countFulfilled,
   createProject,
   operator,
   startTestRedis,
-} from './control-plane.fixture.ts';
-import type { TestRedis } from './control-plane.fixture.ts';
-import { childrenKey, documentKey, indexKey, installationSecret } from './control-store.ts';
-import { Organizations } from './organizations.ts';
-import { Projects } from './projects.ts';
+} from './control-plane-fixture.ts';
+import type { TestRedis } from './control-plane-fixture.ts';
+import { childrenKey, documentKey, indexKey, installationSecret } from '@logpond/db/control-store';
+import { Organizations } from '@logpond/db/organizations';
+import { Projects } from '@logpond/db/projects';
 
 let redis: TestRedis;
 
