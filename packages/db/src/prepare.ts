@@ -10,8 +10,9 @@ import { RedisScript } from './redis-script.ts';
 
 const renewScript = new RedisScript('log-stream.lua/renew.lua');
 
-/** Longer than a migration's longest step; a process that dies meanwhile is waited for. */
-const LEASE_TTL_MS = 60_000;
+/** Renewed while the work lasts; a process that dies meanwhile is waited for no longer than this. */
+const LEASE_TTL_MS = 3_000;
+const RENEW_MS = 500;
 const POLL_MS = 250;
 
 /**
@@ -33,11 +34,16 @@ export async function prepareStores(
     signal.throwIfAborted();
     await delay(POLL_MS, undefined, { signal });
   }
+  // A renewal that fails shows in the work itself: it needs both stores too.
+  const renewal = setInterval(() => {
+    renewScript.run(redis.client, [key], [holder, LEASE_TTL_MS]).catch(() => undefined);
+  }, RENEW_MS);
   try {
     const { applied } = await migrateClickHouse(clickhouse);
     await prepareShards(redis, async (shard) => store.findMaxEpoch(shard));
     return applied;
   } finally {
+    clearInterval(renewal);
     await renewScript.run(redis.client, [key], [holder, 0]);
   }
 }

@@ -1,0 +1,113 @@
+import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { alertRuleInputSchema, flattenAlertRule } from './alert-rule.ts';
+
+const SHAPE_A = {
+  name: 'Errors',
+  enabled: true,
+  condition: { field: 'level', operator: 'equals', value: 'ERROR', threshold: 50, timeWindow: '90s' },
+  notifications: [{ type: 'email', config: { recipients: ['ops@example.com'] } }],
+};
+const SHAPE_B = {
+  name: 'Errors',
+  enabled: false,
+  level: ['error', 'Critical'],
+  threshold: 10,
+  timeWindow: 5,
+  emailRecipients: ['a@example.com', 'b@example.com'],
+};
+
+function withCondition(condition: object): object {
+  return { ...SHAPE_A, condition: { ...SHAPE_A.condition, ...condition } };
+}
+
+function pathOf(body: unknown): string {
+  const outcome = alertRuleInputSchema.safeParse(body);
+  return outcome.success ? 'accepted' : (outcome.error.issues[0]?.path.join('.') ?? '');
+}
+
+describe('alertRuleInputSchema', () => {
+  it('takes the shape with a condition and mirrors it in flat fields', () => {
+    const draft = alertRuleInputSchema.parse(SHAPE_A);
+    expect(draft.condition).toEqual({ ...SHAPE_A.condition, value: 'error' });
+    expect(flattenAlertRule(draft)).toEqual({
+      level: ['error'],
+      threshold: 50,
+      timeWindow: 2,
+      emailRecipients: ['ops@example.com'],
+    });
+  });
+
+  it('takes the flat shape and gives the same flat fields back', () => {
+    const draft = alertRuleInputSchema.parse(SHAPE_B);
+    expect(draft).toEqual({
+      name: 'Errors',
+      enabled: false,
+      condition: {
+        field: 'level',
+        operator: 'in',
+        value: ['error', 'critical'],
+        threshold: 10,
+        timeWindow: '5m',
+      },
+      notifications: [{ type: 'email', config: { recipients: SHAPE_B.emailRecipients } }],
+    });
+    const { level, threshold, timeWindow, emailRecipients } = flattenAlertRule(draft);
+    expect({ level, threshold, timeWindow, emailRecipients }).toEqual({
+      level: ['error', 'critical'],
+      threshold: 10,
+      timeWindow: 5,
+      emailRecipients: SHAPE_B.emailRecipients,
+    });
+  });
+
+  it.each<[object, string[]]>([
+    [{ operator: 'gte', value: 'warn' }, ['warn', 'error', 'critical']],
+    [{ operator: 'not_in', value: ['debug', 'info'] }, ['warn', 'error', 'critical']],
+    [{ operator: 'not_equals', value: 'debug' }, ['info', 'warn', 'error', 'critical']],
+    [{ operator: 'starts_with', value: 'CRIT' }, ['critical']],
+    [{ field: 'service', value: 'error' }, []],
+  ])('%j stands for the levels %j', (condition, levels) => {
+    expect(flattenAlertRule(alertRuleInputSchema.parse(withCondition(condition))).level).toEqual(levels);
+  });
+
+  it.each<[unknown, string]>([
+    [null, ''],
+    [{ ...SHAPE_A, extra: 1 }, ''],
+    [{ ...SHAPE_A, name: '' }, 'name'],
+    [{ ...SHAPE_A, enabled: undefined }, 'enabled'],
+    [{ ...SHAPE_A, notifications: [{ type: 'sms', config: {} }] }, 'notifications.0.type'],
+    [
+      { ...SHAPE_A, notifications: [{ type: 'email', config: { recipients: ['x'] } }] },
+      'notifications.0.config.recipients.0',
+    ],
+    [
+      { ...SHAPE_A, notifications: [{ type: 'email', config: { recipients: ['a@b.c\r\nBcc: d@e.f'] } }] },
+      'notifications.0.config.recipients.0',
+    ],
+    [
+      { ...SHAPE_A, notifications: [{ type: 'webhook', config: { url: 'ftp://a.b' } }] },
+      'notifications.0.config.url',
+    ],
+    [withCondition({ field: 'host' }), 'condition.field'],
+    [withCondition({ operator: 'like' }), 'condition.operator'],
+    [withCondition({ threshold: 0 }), 'condition.threshold'],
+    [withCondition({ timeWindow: '8d' }), 'condition.timeWindow'],
+    [withCondition({ timeWindow: '1w' }), 'condition.timeWindow'],
+    [withCondition({ value: 'fatal' }), 'condition.value'],
+    [withCondition({ value: undefined }), 'condition.value'],
+    [withCondition({ operator: 'in' }), 'condition.value'],
+    [withCondition({ operator: 'exists' }), 'condition.value'],
+    [withCondition({ field: 'metadata.ms', operator: 'gt', value: 'slow' }), 'condition.value'],
+    [{ ...SHAPE_B, level: ['fatal'] }, 'level.0'],
+    [{ ...SHAPE_B, timeWindow: 10_081 }, 'timeWindow'],
+    [{ ...SHAPE_B, emailRecipients: undefined }, 'emailRecipients'],
+  ])('%j is refused at %s', (body, path) => {
+    expect(pathOf(body)).toBe(path);
+  });
+
+  it('can be written as JSON Schema with both shapes', () => {
+    const schema = z.toJSONSchema(alertRuleInputSchema, { io: 'input' });
+    expect(schema.anyOf).toHaveLength(2);
+  });
+});
