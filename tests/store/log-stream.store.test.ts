@@ -207,7 +207,7 @@ describe('tail', () => {
     await tail.watch(PROJECT);
     await stream.admit(0, makeBlock(1));
     await waitFor('the first block', () => seen.offsets.length === 1);
-    await redis.client.client('KILL', 'TYPE', 'pubsub');
+    await redis.client.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
     for (let i = 0; i < 50; i += 1) await stream.admit(0, makeBlock(1));
     await waitFor('all blocks', async () => {
       // Something has to come after the hole for it to be noticed at once.
@@ -222,7 +222,7 @@ describe('tail', () => {
     const seen = received();
     await using tail = await seen.open();
     await tail.watch(PROJECT);
-    await redis.client.client('KILL', 'TYPE', 'pubsub');
+    await redis.client.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
     await stream.admit(0, makeBlock(1));
     await waitFor('the block', () => seen.offsets.length === 1);
     expect(seen.offsets).toEqual([1]);

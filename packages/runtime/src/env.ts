@@ -80,3 +80,14 @@ export function maskConfig(config: Readonly<Record<string, unknown>>): Record<st
     }),
   );
 }
+
+/**
+ * The environment for a child process: everything this process was given, and `settings` over it. What passes
+ * through is not read here.
+ */
+export function inheritEnvironment(settings: Readonly<Record<string, string>>): Record<string, string> {
+  const inherited = Object.entries(process.env).filter(
+    (entry): entry is [string, string] => entry[1] !== undefined,
+  );
+  return { ...Object.fromEntries(inherited), ...settings };
+}

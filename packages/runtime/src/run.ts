@@ -33,7 +33,9 @@ export async function runProcess(
   process.on('uncaughtException', failure.reject);
   process.on('unhandledRejection', failure.reject);
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-    process.once(signal, () => {
+    // `on`, not `once`: npm and a terminal both pass one Ctrl-C on, and the second must not cut the stop short.
+    process.on(signal, () => {
+      if (controller.signal.aborted) return;
       log.info({ signal }, 'stopping');
       controller.abort();
     });

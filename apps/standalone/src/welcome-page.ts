@@ -1,0 +1,70 @@
+import { relative } from 'node:path';
+import { CHECKOUT_DIR } from './config.ts';
+import type { Installation } from './first-start.ts';
+
+type PageFacts = {
+  url: string;
+  installation: Installation;
+  credentialsPath: string;
+  logsPath: string;
+};
+
+/**
+ * The one page of a start. Secrets stand on it at the first start only; later ones read the key from the file,
+ * so that the lines still work when pasted.
+ */
+export function renderWelcomePage({ url, installation, credentialsPath, logsPath }: PageFacts): string {
+  const shown = (path: string): string =>
+    path.startsWith(`${CHECKOUT_DIR}/`) ? relative(CHECKOUT_DIR, path) : path;
+  const lines = ['', `  Logpond is ready at ${url}`, ''];
+  if (installation.kind === 'foreign') {
+    lines.push('  These stores hold accounts already: sign in with one of them.');
+  } else if (installation.kind === 'new') {
+    const { email, password, apiKey, projectId } = installation.credentials;
+    lines.push(`  E-mail       ${email}`, `  Password     ${password}`);
+    lines.push(`  API key      ${apiKey}`, `  Project      ${projectId}`);
+    lines.push(`  Kept in      ${shown(credentialsPath)} (shown here only this once)`);
+  } else {
+    lines.push(`  E-mail       ${installation.credentials.email}`);
+    lines.push(`  Password and API key are in ${shown(credentialsPath)}`);
+  }
+  lines.push(`  Logs         ${shown(logsPath)}`, '');
+  if (installation.kind !== 'foreign') lines.push(...renderTour(installation, credentialsPath), '');
+  lines.push('  Ctrl-C stops everything.', '');
+  return lines.join('\n');
+}
+
+function renderTour(
+  installation: Exclude<Installation, { kind: 'foreign' }>,
+  credentialsPath: string,
+): string[] {
+  const { baseUrl, apiKey } = installation.credentials;
+  const isNew = installation.kind === 'new';
+  const key = isNew ? apiKey : '$KEY';
+  const body = '{"logs":[{"service":"demo","level":"info","message":"hello from curl"}]}';
+  return [
+    ...(isNew
+      ? []
+      : [
+          '  The key, for the lines below:',
+          `KEY=$(node -p 'require(${quoteJs(credentialsPath)}).apiKey')`,
+          '',
+        ]),
+    '  Send an entry:',
+    `curl -sw "\\n" -H "X-API-Key: ${key}" -H "Content-Type: application/json" -d '${body}' "${baseUrl}/ingest"`,
+    '',
+    '  Find it:',
+    `curl -sw "\\n" -H "X-API-Key: ${key}" "${baseUrl}/logs?q=hello&limit=5"`,
+    '',
+    '  Follow what comes in:',
+    `curl -sN -H "X-API-Key: ${key}" "${baseUrl}/logs/stream"`,
+    '',
+    '  The same from the command line, here in the checkout:',
+    'npx logpond send --service dpkg /var/log/dpkg.log',
+    'npx logpond tail',
+  ];
+}
+
+function quoteJs(text: string): string {
+  return JSON.stringify(text).replaceAll("'", String.raw`\u0027`);
+}
