@@ -1,0 +1,25 @@
+import type { AlertRules } from '@logpond/db/alert-rules';
+import type { LogStore } from '@logpond/db/log-store';
+import type { Log } from '@logpond/runtime/log';
+import type { AuthStores } from './auth.ts';
+import type { BodyMemory } from './body-memory.ts';
+import type { ApiConfig } from './config.ts';
+import type { IngestFlush } from './ingest-flush.ts';
+import type { Readiness } from './readiness.ts';
+import type { SetupGate } from './setup-gate.ts';
+import type { StreamRegistry } from './stream-registry.ts';
+import type { TailHub } from './tail-hub.ts';
+
+/** Everything that the routes work with; `openApi` builds it. */
+export type ApiDeps = AuthStores & {
+  alertRules: AlertRules;
+  logStore: LogStore;
+  flush: IngestFlush;
+  hub: TailHub;
+  streams: StreamRegistry;
+  readiness: Readiness;
+  setup: SetupGate;
+  bodies: BodyMemory;
+  config: Pick<ApiConfig, 'BASE_PATH' | 'SIGNUP' | 'PUBLIC_URL' | 'INGEST_BATCH_MAX' | 'MAX_BODY_BYTES'>;
+  log: Log;
+};

@@ -1,0 +1,98 @@
+import type { RedisStore } from '@logpond/db/connect';
+import { ShardTail } from '@logpond/db/tail';
+import type { WatchPoint } from '@logpond/db/tail';
+import { decodeBlock } from '@logpond/log-block/decode';
+import type { Log } from '@logpond/runtime/log';
+import type { EntryPredicate } from './entry-filter.ts';
+import type { TailClient } from './tail-client.ts';
+import { encodeEvents } from './tail-events.ts';
+
+type Group = { projectId: string; predicate: EntryPredicate; clients: Set<TailClient> };
+
+/** One shard's live entries, given to the readers of its projects. */
+export class ShardFeed implements AsyncDisposable {
+  readonly #shard: number;
+  readonly #log: Log;
+  readonly #groups = new Map<string, Group>();
+  /** Readers of each project, those that still replay included. */
+  readonly #readers = new Map<string, number>();
+  #tail: ShardTail | undefined;
+  #deliveredTo = 0;
+
+  private constructor(shard: number, log: Log) {
+    this.#shard = shard;
+    this.#log = log.child({ shard });
+  }
+
+  /** Subscribes to a shard. @throws {StoreError} `unavailable`. */
+  static async open(redis: RedisStore, shard: number, log: Log): Promise<ShardFeed> {
+    const feed = new ShardFeed(shard, log);
+    feed.#tail = await ShardTail.open(redis, shard, {
+      onBlock: (epoch, { firstOffset, block }) => feed.#receive(epoch, firstOffset, block),
+      onGap: () => feed.#tellGap(),
+      onError: (error) => feed.#log.warn({ err: error }, 'the live tail has trouble with Redis'),
+    });
+    return feed;
+  }
+
+  /** Every block below it was handed to the readers that had joined. */
+  get deliveredTo(): number {
+    return this.#deliveredTo;
+  }
+
+  /** A reader begins: from the offset returned on, all entries of its project come by here. */
+  async enter(projectId: string): Promise<WatchPoint> {
+    if (this.#tail === undefined) throw new Error('expected an open feed');
+    this.#readers.set(projectId, (this.#readers.get(projectId) ?? 0) + 1);
+    try {
+      return await this.#tail.watch(projectId);
+    } catch (error) {
+      this.exit(projectId);
+      throw error;
+    }
+  }
+
+  /** The reader ends. */
+  exit(projectId: string): void {
+    const left = (this.#readers.get(projectId) ?? 1) - 1;
+    if (left > 0) {
+      this.#readers.set(projectId, left);
+      return;
+    }
+    this.#readers.delete(projectId);
+    this.#tail?.unwatch(projectId);
+  }
+
+  /** The reader is given every block from now on. Returns the way out. */
+  join(projectId: string, filterKey: string, predicate: EntryPredicate, client: TailClient): () => void {
+    const key = `${projectId} ${filterKey}`;
+    const group = this.#groups.get(key) ?? { projectId, predicate, clients: new Set() };
+    this.#groups.set(key, group);
+    group.clients.add(client);
+    return () => {
+      group.clients.delete(client);
+      if (group.clients.size === 0) this.#groups.delete(key);
+    };
+  }
+
+  #receive(epoch: number, firstOffset: number, bytes: Buffer): void {
+    const block = decodeBlock(bytes);
+    this.#deliveredTo = firstOffset + block.rows;
+    for (const group of this.#groups.values()) {
+      const scope = { epoch, shard: this.#shard, firstOffset, projectId: group.projectId, fromOffset: 0 };
+      const chunk = encodeEvents(block, scope, group.predicate);
+      if (chunk === undefined) continue;
+      for (const client of group.clients) client.push(chunk);
+    }
+  }
+
+  #tellGap(): void {
+    for (const group of this.#groups.values()) {
+      for (const client of group.clients) client.pushGap({ from: null, to: null, dropped: null });
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#tail?.[Symbol.asyncDispose]();
+  }
+}

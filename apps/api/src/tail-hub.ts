@@ -1,0 +1,202 @@
+import type { RedisStore } from '@logpond/db/connect';
+import { readTailRange } from '@logpond/db/tail';
+import { shardOf } from '@logpond/db/shard-map';
+import { decodeBlock } from '@logpond/log-block/decode';
+import { decodeEntryId } from '@logpond/log-block/entry-id';
+import type { Log } from '@logpond/runtime/log';
+import { declareGauge } from '@logpond/runtime/metrics';
+import { formatTimestampNs } from '@logpond/schema/timestamp';
+import type { LogFilter } from '@logpond/schema/log-query';
+import { compileFilter } from './entry-filter.ts';
+import type { EntryPredicate } from './entry-filter.ts';
+import { ShardFeed } from './shard-feed.ts';
+import { TailClient } from './tail-client.ts';
+import { encodeEvents } from './tail-events.ts';
+
+const HEARTBEAT_MS = 10_000;
+
+export type TailRequest = {
+  projectId: string;
+  filter: LogFilter;
+  /** Id of the last entry that the reader has; what came after it is sent first. */
+  lastEventId?: string;
+  /** Ends the stream from this side: a revoked key, a stopping process. */
+  signal: AbortSignal;
+};
+
+/** Where a reader that comes back goes on; `gap` says that it cannot be told what it missed. */
+type Resumption = { fromOffset: number; sinceMs: number } | 'gap' | undefined;
+
+/**
+ * Hands the entries of the live stream to this process's readers.
+ *
+ * One subscription a shard serves all of them; readers of a project with the same filter share the work of
+ * filtering and rendering. Open tails cost ClickHouse nothing.
+ */
+export class TailHub implements AsyncDisposable {
+  readonly #redis: RedisStore;
+  readonly #log: Log;
+  /** Feeds with the number of readers that use or await each. */
+  readonly #feeds = new Map<number, { opening: Promise<ShardFeed>; users: number }>();
+  readonly #clients = new Set<TailClient>();
+  readonly #serving = new Set<Promise<void>>();
+  readonly #heartbeat: NodeJS.Timeout;
+
+  constructor(options: { redis: RedisStore; log: Log }) {
+    this.#redis = options.redis;
+    this.#log = options.log;
+    this.#heartbeat = setInterval(() => {
+      for (const client of this.#clients) client.pushHeartbeat();
+    }, HEARTBEAT_MS).unref();
+  }
+
+  /**
+   * Opens a stream of Server-Sent Events: entries admitted from now on, or from `lastEventId` on, without a
+   * hole and without a repetition, as far back as the replay window goes; what cannot be had is told by an
+   * event `gap`.
+   *
+   * @throws {ApiError} VALIDATION_ERROR for a filter that a stream cannot have.
+   */
+  open(request: TailRequest): ReadableStream<Uint8Array> {
+    const predicate = compileFilter(request.filter);
+    const gone = Promise.withResolvers<void>();
+    const client = new TailClient(gone.resolve);
+    this.#clients.add(client);
+    openTails.set(this.#clients.size);
+    const end = (): void => client.close();
+    request.signal.addEventListener('abort', end, { once: true });
+    if (request.signal.aborted) end();
+    const serving = this.#serve(request, predicate, client, gone.promise)
+      .catch((error: unknown) => {
+        // The reader sees its connection end and comes back with its last id.
+        this.#log.warn({ err: error, projectId: request.projectId }, 'a live tail failed');
+      })
+      .finally(() => {
+        request.signal.removeEventListener('abort', end);
+        client.close();
+        this.#clients.delete(client);
+        this.#serving.delete(serving);
+        openTails.set(this.#clients.size);
+      });
+    this.#serving.add(serving);
+    return client.stream;
+  }
+
+  async #serve(
+    request: TailRequest,
+    predicate: EntryPredicate,
+    client: TailClient,
+    gone: Promise<void>,
+  ): Promise<void> {
+    const { projectId } = request;
+    const shard = shardOf(projectId, this.#redis.shards);
+    await using use = this.#useFeed(shard);
+    const feed = await use.opening;
+    const point = await feed.enter(projectId);
+    try {
+      const resumption = findResumption(request.lastEventId, { ...point, shard });
+      if (resumption === 'gap') client.pushGap({ from: null, to: null, dropped: null });
+      let position = typeof resumption === 'object' ? resumption.fromOffset : point.nextOffset;
+      let sinceMs = typeof resumption === 'object' ? resumption.sinceMs : undefined;
+      for (;;) {
+        const until = Math.max(point.nextOffset, feed.deliveredTo);
+        // No await between this check and going live: nothing can come in between.
+        if (position >= until || client.isClosed) break;
+        position = await this.#replay(
+          { shard, epoch: point.epoch, projectId, predicate, client },
+          position,
+          until,
+          sinceMs,
+        );
+        sinceMs = undefined;
+      }
+      const leave = feed.join(projectId, nameFilter(request.filter), predicate, client);
+      await gone;
+      leave();
+    } finally {
+      feed.exit(projectId);
+    }
+  }
+
+  /** Sends one stretch of `[position, until)` from the stream. Returns where to go on. */
+  async #replay(
+    reader: {
+      shard: number;
+      epoch: number;
+      projectId: string;
+      predicate: EntryPredicate;
+      client: TailClient;
+    },
+    position: number,
+    until: number,
+    sinceMs: number | undefined,
+  ): Promise<number> {
+    const { shard, epoch, projectId, predicate, client } = reader;
+    const range = await readTailRange(this.#redis, shard, position, until);
+    const first = range.blocks[0];
+    if (first === undefined || (range.firstOffset ?? 0) > position) {
+      const from = sinceMs === undefined ? null : new Date(sinceMs).toISOString();
+      const to = first === undefined ? null : formatTimestampNs(decodeBlock(first.block).receivedAtNs);
+      client.pushGap({ from, to, dropped: null });
+    }
+    let next = position;
+    for (const { firstOffset, rows, block } of range.blocks) {
+      const chunk = encodeEvents(
+        decodeBlock(block),
+        { epoch, shard, firstOffset, projectId, fromOffset: position },
+        predicate,
+      );
+      if (chunk !== undefined) client.push(chunk);
+      await client.drained();
+      next = firstOffset + rows;
+    }
+    return first === undefined ? until : next;
+  }
+
+  /** Counts a reader in before anything is awaited, so that no feed is closed under one that just comes. */
+  #useFeed(shard: number): { opening: Promise<ShardFeed> } & AsyncDisposable {
+    const known = this.#feeds.get(shard);
+    const feed = known ?? { opening: ShardFeed.open(this.#redis, shard, this.#log), users: 0 };
+    feed.users += 1;
+    this.#feeds.set(shard, feed);
+    return {
+      opening: feed.opening,
+      [Symbol.asyncDispose]: async () => {
+        feed.users -= 1;
+        if (feed.users > 0) return;
+        this.#feeds.delete(shard);
+        // An opening that failed was told to its reader and left nothing open.
+        const opened = await feed.opening.catch(() => undefined);
+        await opened?.[Symbol.asyncDispose]();
+      },
+    };
+  }
+
+  /** Ends every stream; readers come back with their last id. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    clearInterval(this.#heartbeat);
+    for (const client of this.#clients) client.close();
+    await Promise.all(this.#serving);
+  }
+}
+
+/** The same filter has the same name, whoever asks. */
+function nameFilter(filter: LogFilter): string {
+  return JSON.stringify(filter, (_key, value: unknown) =>
+    typeof value === 'bigint' ? value.toString() : value,
+  );
+}
+
+function findResumption(
+  lastEventId: string | undefined,
+  now: { epoch: number; shard: number; nextOffset: number },
+): Resumption {
+  if (lastEventId === undefined) return undefined;
+  const last = decodeEntryId(lastEventId);
+  const isOurs = last?.epoch === now.epoch && last.shard === now.shard && last.offset < now.nextOffset;
+  return isOurs ? { fromOffset: last.offset + 1, sinceMs: last.timeMs } : 'gap';
+}
+
+const openTails = declareGauge('logpond_api_open_tails', {
+  help: 'Readers of the live tail in this process',
+});
