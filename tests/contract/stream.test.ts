@@ -85,18 +85,16 @@ async function send(message: string, more: object = {}, tenant = mine): Promise<
   );
 }
 
-/** Sends until the reader has it: a stream shows what is admitted after it began to be watched. */
-async function sendUntilSeen(reader: Reader, message: string): Promise<void> {
-  await waitFor(`${message} on the stream`, async () => {
-    await send(message);
-    return reader.messages().includes(message);
-  });
+/** A stream that has begun shows whatever is sent after its first bytes. */
+async function sendAndSee(reader: Reader, message: string): Promise<void> {
+  await send(message);
+  await waitFor(`${message} on the stream`, () => reader.messages().includes(message));
 }
 
 describe('interface 5: GET /logs/stream', () => {
   it('event log, id, and one data line that is the entry as /logs returns it', async () => {
     await using reader = await open('');
-    await sendUntilSeen(reader, 'begin');
+    await sendAndSee(reader, 'begin');
     await send('line one\nline two\r\nevent: forged', {
       metadata: { big: 1, text: 'a\u2028b' },
       service: 'we\r\nb',
@@ -114,6 +112,16 @@ describe('interface 5: GET /logs/stream', () => {
     expect(reader.events.every((one) => one.event === 'log')).toBe(true);
   });
 
+  it('project_id is in the entries when a session asked, as in /logs', async () => {
+    const query = `projectId=${mine.projectId}`;
+    await using reader = await open(query, { session: mine.sessionToken });
+    await sendAndSee(reader, 'for a session');
+    expect(JSON.parse(reader.events[0]?.data ?? '')).toMatchObject({ project_id: mine.projectId });
+    await using keyed = await open('');
+    await sendAndSee(keyed, 'for a key');
+    expect(JSON.parse(keyed.events[0]?.data ?? '')).not.toHaveProperty('project_id');
+  });
+
   it('headers against buffering, also for HEAD', async () => {
     for (const method of ['GET', 'HEAD']) {
       const response = await api.call(method, '/logs/stream', { key: mine.apiKey });
@@ -127,7 +135,7 @@ describe('interface 5: GET /logs/stream', () => {
   it('service, level and q filter; 400 for a filter that a stream cannot have', async () => {
     await using all = await open('');
     await using some = await open('service=db&level=error&q=disk');
-    await sendUntilSeen(all, 'ready');
+    await sendAndSee(all, 'ready');
     await send('disk full', { service: 'db', level: 'error' });
     await send('disk full', { service: 'db', level: 'info' });
     await send('disk full', { service: 'web', level: 'error' });
@@ -150,7 +158,7 @@ describe('interface 5: GET /logs/stream', () => {
   it('401 and 403 as elsewhere; ?token=lp_… works here and only here', async () => {
     await expectError(await api.call('GET', '/logs/stream'), 401, 'MISSING_CREDENTIALS');
     await using reader = await open(`token=${mine.apiKey}`, {});
-    await sendUntilSeen(reader, 'by token');
+    await sendAndSee(reader, 'by token');
     expect(reader.messages()).toContain('by token');
     await expectError(await api.call('GET', `/logs?token=${mine.apiKey}`), 401, 'MISSING_CREDENTIALS');
     await expectError(
@@ -163,7 +171,7 @@ describe('interface 5: GET /logs/stream', () => {
   it('shows nothing of another project, to a session neither', async () => {
     await using reader = await open(`projectId=${mine.projectId}`, { session: mine.sessionToken });
     await send('canary of the other', {}, other);
-    await sendUntilSeen(reader, 'mine');
+    await sendAndSee(reader, 'mine');
     expect(reader.text).not.toContain('canary');
     const foreign = await api.call('GET', `/logs/stream?projectId=${other.projectId}`, {
       session: mine.sessionToken,
@@ -173,7 +181,7 @@ describe('interface 5: GET /logs/stream', () => {
 
   it('Last-Event-ID or ?lastEventId= resumes without loss or repeat', async () => {
     const first = await open('');
-    await sendUntilSeen(first, 'resume 0');
+    await sendAndSee(first, 'resume 0');
     const lastEventId = first.events.at(-1)?.id ?? '';
     await first[Symbol.asyncDispose]();
     for (let n = 1; n <= 5; n += 1) await send(`resume ${n}`);
@@ -189,7 +197,7 @@ describe('interface 5: GET /logs/stream', () => {
 
   it('an id that means nothing here gets one event gap, then live', async () => {
     await using reader = await open('lastEventId=0199a1b2-0000-7000-8000-000000000001');
-    await sendUntilSeen(reader, 'after the gap');
+    await sendAndSee(reader, 'after the gap');
     expect(reader.events[0]?.event).toBe('gap');
     expect(Object.keys(JSON.parse(reader.events[0]?.data ?? '{}') as object).toSorted()).toEqual([
       'dropped',
@@ -206,7 +214,7 @@ describe('interface 5: GET /logs/stream', () => {
     await using stays = await open('');
     await api.deps.apiKeys.revoke(actor, mine.projectId, id);
     await waitFor('the stream to end', () => doomed.isOver, 5_000);
-    await sendUntilSeen(stays, 'still here');
+    await sendAndSee(stays, 'still here');
     expect(stays.isOver).toBe(false);
   });
 

@@ -7,7 +7,10 @@ import type { EntryPredicate } from './entry-filter.ts';
 import type { TailClient } from './tail-client.ts';
 import { encodeEvents } from './tail-events.ts';
 
-type Group = { projectId: string; predicate: EntryPredicate; clients: Set<TailClient> };
+/** What readers with the same wishes share. */
+export type TailView = { projectId: string; withProjectId: boolean; predicate: EntryPredicate };
+
+type Group = TailView & { clients: Set<TailClient> };
 
 /** One shard's live entries, given to the readers of its projects. */
 export class ShardFeed implements AsyncDisposable {
@@ -64,9 +67,9 @@ export class ShardFeed implements AsyncDisposable {
   }
 
   /** The reader is given every block from now on. Returns the way out. */
-  join(projectId: string, filterKey: string, predicate: EntryPredicate, client: TailClient): () => void {
-    const key = `${projectId} ${filterKey}`;
-    const group = this.#groups.get(key) ?? { projectId, predicate, clients: new Set() };
+  join(view: TailView, filterKey: string, client: TailClient): () => void {
+    const key = `${view.projectId} ${view.withProjectId} ${filterKey}`;
+    const group = this.#groups.get(key) ?? { ...view, clients: new Set() };
     this.#groups.set(key, group);
     group.clients.add(client);
     return () => {
@@ -76,10 +79,20 @@ export class ShardFeed implements AsyncDisposable {
   }
 
   #receive(epoch: number, firstOffset: number, bytes: Buffer): void {
+    try {
+      this.#fanOut(epoch, firstOffset, bytes);
+    } catch (error) {
+      // A block that cannot be read must not end the process that serves all other readers.
+      this.#log.error({ err: error, firstOffset }, 'a block cannot be shown to the readers');
+      this.#tellGap();
+    }
+  }
+
+  #fanOut(epoch: number, firstOffset: number, bytes: Buffer): void {
     const block = decodeBlock(bytes);
     this.#deliveredTo = firstOffset + block.rows;
     for (const group of this.#groups.values()) {
-      const scope = { epoch, shard: this.#shard, firstOffset, projectId: group.projectId, fromOffset: 0 };
+      const scope = { epoch, shard: this.#shard, firstOffset, fromOffset: 0, ...group };
       const chunk = encodeEvents(block, scope, group.predicate);
       if (chunk === undefined) continue;
       for (const client of group.clients) client.push(chunk);

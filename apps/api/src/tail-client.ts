@@ -25,7 +25,7 @@ export class TailClient {
   /** Server-Sent Events; ends when the client is closed. */
   readonly stream: ReadableStream<Uint8Array>;
   readonly #queue: TailChunk[] = [];
-  readonly #notices: Uint8Array[] = [RETRY];
+  readonly #notices: Uint8Array[] = [];
   #queuedBytes = 0;
   #dropped: { entries: number; fromNs: bigint; toNs: bigint } | undefined;
   #wake: (() => void) | undefined;
@@ -49,6 +49,12 @@ export class TailClient {
     );
   }
 
+  /** Sends the first bytes: from now on nothing that is admitted is missed without a word. */
+  begin(): void {
+    this.#notices.push(RETRY);
+    this.#wake?.();
+  }
+
   /** Queues events; drops the oldest ones when the reader is too slow. */
   push(chunk: TailChunk): void {
     if (this.#closed) return;
@@ -70,7 +76,7 @@ export class TailClient {
   /** Tells the reader of entries that nobody can give it any more. */
   pushGap(gap: Gap): void {
     if (this.#notices.length < NOTICES_MAX) this.#notices.push(renderGap(gap));
-    else this.#notices.splice(0, Infinity, RETRY, renderGap({ from: null, to: null, dropped: null }));
+    else this.#notices.splice(0, Infinity, renderGap({ from: null, to: null, dropped: null }));
     this.#wake?.();
   }
 

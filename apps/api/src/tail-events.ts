@@ -1,5 +1,6 @@
 import type { BlockEntry, DecodedBlock } from '@logpond/log-block/decode';
 import { encodeEntryId } from '@logpond/log-block/entry-id';
+import type { EntryIdentity } from '@logpond/log-block/entry-id';
 import { renderEntryJson } from '@logpond/log-block/entry-json';
 import type { EntryPredicate } from './entry-filter.ts';
 import type { TailChunk } from './tail-client.ts';
@@ -11,6 +12,8 @@ export type EventScope = {
   /** Offset of the block's first entry. */
   firstOffset: number;
   projectId: string;
+  /** Whether the entries carry their project. */
+  withProjectId: boolean;
   /** Entries below it were sent before. */
   fromOffset: number;
 };
@@ -32,7 +35,8 @@ export function encodeEvents(
     for (const entry of block.entries(runIndex)) {
       const offset = scope.firstOffset + entry.row;
       if (offset < scope.fromOffset || !predicate(entry)) continue;
-      text += renderEvent(entry, { epoch: scope.epoch, shard: scope.shard, offset });
+      const projectId = scope.withProjectId ? scope.projectId : undefined;
+      text += renderEvent(entry, { epoch: scope.epoch, shard: scope.shard, offset }, projectId);
       if (entries === 0) firstTimeNs = entry.timeNs;
       lastTimeNs = entry.timeNs;
       entries += 1;
@@ -41,7 +45,7 @@ export function encodeEvents(
   return entries === 0 ? undefined : { bytes: encoder.encode(text), entries, firstTimeNs, lastTimeNs };
 }
 
-function renderEvent(entry: BlockEntry, identity: { epoch: number; shard: number; offset: number }): string {
+function renderEvent(entry: BlockEntry, identity: EntryIdentity, projectId?: string): string {
   const id = encodeEntryId(entry.timeNs, identity);
-  return `event: log\nid: ${id}\ndata: ${renderEntryJson({ ...entry, id })}\n\n`;
+  return `event: log\nid: ${id}\ndata: ${renderEntryJson({ ...entry, id, projectId })}\n\n`;
 }

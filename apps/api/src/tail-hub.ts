@@ -1,4 +1,5 @@
 import type { RedisStore } from '@logpond/db/connect';
+import { StoreError } from '@logpond/db/store-error';
 import { readTailRange } from '@logpond/db/tail';
 import { shardOf } from '@logpond/db/shard-map';
 import { decodeBlock } from '@logpond/log-block/decode';
@@ -10,16 +11,20 @@ import type { LogFilter } from '@logpond/schema/log-query';
 import { compileFilter } from './entry-filter.ts';
 import type { EntryPredicate } from './entry-filter.ts';
 import { ShardFeed } from './shard-feed.ts';
+import type { TailView } from './shard-feed.ts';
 import { TailClient } from './tail-client.ts';
 import { encodeEvents } from './tail-events.ts';
 
 const HEARTBEAT_MS = 10_000;
+const WATCH_TIMEOUT_MS = 5_000;
 
 export type TailRequest = {
   projectId: string;
   filter: LogFilter;
   /** Id of the last entry that the reader has; what came after it is sent first. */
   lastEventId?: string;
+  /** Whether entries carry their `project_id`: when a session asked. */
+  withProjectId: boolean;
   /** Ends the stream from this side: a revoked key, a stopping process. */
   signal: AbortSignal;
 };
@@ -55,9 +60,12 @@ export class TailHub implements AsyncDisposable {
    * hole and without a repetition, as far back as the replay window goes; what cannot be had is told by an
    * event `gap`.
    *
+   * Resolves once the watch stands: whoever sees the answer begin gets every entry that is sent from then on.
+   *
    * @throws {ApiError} VALIDATION_ERROR for a filter that a stream cannot have.
+   * @throws {StoreError} `unavailable` when the watch does not stand within 5 s.
    */
-  open(request: TailRequest): ReadableStream<Uint8Array> {
+  async open(request: TailRequest): Promise<ReadableStream<Uint8Array>> {
     const predicate = compileFilter(request.filter);
     const gone = Promise.withResolvers<void>();
     const client = new TailClient(gone.resolve);
@@ -66,8 +74,10 @@ export class TailHub implements AsyncDisposable {
     const end = (): void => client.close();
     request.signal.addEventListener('abort', end, { once: true });
     if (request.signal.aborted) end();
-    const serving = this.#serve(request, predicate, client, gone.promise)
+    const watching = Promise.withResolvers<void>();
+    const serving = this.#serve({ ...request, onWatching: watching.resolve }, predicate, client, gone.promise)
       .catch((error: unknown) => {
+        watching.reject(error);
         // The reader sees its connection end and comes back with its last id.
         this.#log.warn({ err: error, projectId: request.projectId }, 'a live tail failed');
       })
@@ -79,21 +89,28 @@ export class TailHub implements AsyncDisposable {
         openTails.set(this.#clients.size);
       });
     this.#serving.add(serving);
+    const late = setTimeout(() => {
+      watching.reject(new StoreError('redis', 'unavailable', `no watch within ${WATCH_TIMEOUT_MS} ms`));
+      client.close();
+    }, WATCH_TIMEOUT_MS);
+    await watching.promise.finally(() => clearTimeout(late));
     return client.stream;
   }
 
   async #serve(
-    request: TailRequest,
+    request: TailRequest & { onWatching: () => void },
     predicate: EntryPredicate,
     client: TailClient,
     gone: Promise<void>,
   ): Promise<void> {
-    const { projectId } = request;
+    const { projectId, withProjectId } = request;
     const shard = shardOf(projectId, this.#redis.shards);
     await using use = this.#useFeed(shard);
     const feed = await use.opening;
     const point = await feed.enter(projectId);
+    request.onWatching();
     try {
+      client.begin();
       const resumption = findResumption(request.lastEventId, { ...point, shard });
       if (resumption === 'gap') client.pushGap({ from: null, to: null, dropped: null });
       let position = typeof resumption === 'object' ? resumption.fromOffset : point.nextOffset;
@@ -103,14 +120,14 @@ export class TailHub implements AsyncDisposable {
         // No await between this check and going live: nothing can come in between.
         if (position >= until || client.isClosed) break;
         position = await this.#replay(
-          { shard, epoch: point.epoch, projectId, predicate, client },
+          { shard, epoch: point.epoch, projectId, withProjectId, predicate, client },
           position,
           until,
           sinceMs,
         );
         sinceMs = undefined;
       }
-      const leave = feed.join(projectId, nameFilter(request.filter), predicate, client);
+      const leave = feed.join({ projectId, withProjectId, predicate }, nameFilter(request.filter), client);
       await gone;
       leave();
     } finally {
@@ -120,18 +137,12 @@ export class TailHub implements AsyncDisposable {
 
   /** Sends one stretch of `[position, until)` from the stream. Returns where to go on. */
   async #replay(
-    reader: {
-      shard: number;
-      epoch: number;
-      projectId: string;
-      predicate: EntryPredicate;
-      client: TailClient;
-    },
+    reader: TailView & { shard: number; epoch: number; client: TailClient },
     position: number,
     until: number,
     sinceMs: number | undefined,
   ): Promise<number> {
-    const { shard, epoch, projectId, predicate, client } = reader;
+    const { shard, epoch, projectId, withProjectId, predicate, client } = reader;
     const range = await readTailRange(this.#redis, shard, position, until);
     const first = range.blocks[0];
     if (first === undefined || (range.firstOffset ?? 0) > position) {
@@ -143,7 +154,7 @@ export class TailHub implements AsyncDisposable {
     for (const { firstOffset, rows, block } of range.blocks) {
       const chunk = encodeEvents(
         decodeBlock(block),
-        { epoch, shard, firstOffset, projectId, fromOffset: position },
+        { epoch, shard, firstOffset, projectId, withProjectId, fromOffset: position },
         predicate,
       );
       if (chunk !== undefined) client.push(chunk);

@@ -61,8 +61,15 @@ export class ShardTail implements AsyncDisposable {
   /** Subscribes to a shard. @throws {StoreError} `unavailable` when Redis cannot be reached. */
   static async open(redis: RedisStore, shard: number, listener: TailListener): Promise<ShardTail> {
     const tail = new ShardTail(redis, shard, listener, await redis.writer());
-    tail.#subscriber.on('messageBuffer', (_channel: Buffer, message: Buffer) => tail.#receive(message));
+    tail.#subscriber.on('messageBuffer', (_channel: Buffer, message: Buffer) => {
+      try {
+        tail.#receive(message);
+      } catch (error) {
+        listener.onError(error);
+      }
+    });
     await tail.#subscriber.subscribe(tail.#keys.tailChannel);
+    tail.#subscriber.on('ready', () => tail.#resume());
     tail.#scheduleRenewal();
     return tail;
   }
@@ -117,6 +124,16 @@ export class ShardTail implements AsyncDisposable {
     this.#lastPublished = point.lastPublished;
     const missed = this.#position !== undefined && before >= this.#position;
     if (point.hadLapsed || missed || point.epoch !== this.#epoch) this.#catchUp();
+  }
+
+  /** After a reconnect: what was published meanwhile is gone, and nothing may come that would show it. */
+  #resume(): void {
+    const resubscribed = this.#subscriber.subscribe(this.#keys.tailChannel);
+    const catchUp = (): void => {
+      if (this.#position !== undefined && !this.#closed) this.#catchUp();
+    };
+    // A connection that broke again becomes ready again.
+    resubscribed.then(catchUp, () => undefined);
   }
 
   #receive(message: Buffer): void {

@@ -31,14 +31,15 @@ export function logStreamRoutes({
         'New log entries as Server-Sent Events: "log" holds an entry, "gap" says that some are missing',
       query: { schema: streamQueryParams, parse: parseStreamQuery },
       answers: { 200: { description: 'Events until one side ends it', contentType: 'text/event-stream' } },
-      handle: ({ caller, query, header, isHead }) => {
+      handle: async ({ caller, query, header, isHead }) => {
         if (isHead) return { status: 200, headers: STREAM_HEADERS };
         const lastEventId = (header('last-event-id') || query.lastEventId)?.slice(0, EVENT_ID_LENGTH_MAX);
         const place = streams.open(caller.projectId, caller.keyId, caller.isStillAllowed);
         try {
-          const events = hub.open({
+          const events = await hub.open({
             projectId: caller.projectId,
             filter: query.filter,
+            withProjectId: caller.by === 'session',
             signal: place.signal,
             ...(lastEventId === undefined ? {} : { lastEventId }),
           });
