@@ -2,7 +2,7 @@ import { waitFor } from '../support/wait.ts';
 import { expectJson, openContractApi } from './contract-fixture.ts';
 import type { ContractApi, TestTenant } from './contract-fixture.ts';
 
-export type Entry = {
+type Entry = {
   id: string;
   time: string;
   service: string;

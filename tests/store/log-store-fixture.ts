@@ -38,7 +38,7 @@ export function entryAt(timeNs: bigint, rest: Partial<CheckedEntry> = {}): Check
   return { timeNs, level: 2, service: 'api', message: 'hello', metadataJson: '{}', ...rest };
 }
 
-export type StoreSettings = Parameters<typeof connectClickHouse>[0];
+type StoreSettings = Parameters<typeof connectClickHouse>[0];
 
 export type TestEngine = {
   settings: StoreSettings;

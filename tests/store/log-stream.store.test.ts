@@ -1,7 +1,8 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { connectRedis, RedisStore } from '@logpond/db/connect';
+import { connectRedis } from '@logpond/db/connect';
+import type { RedisStore } from '@logpond/db/connect';
 import { LogCursor } from '@logpond/db/log-cursor';
 import type { Ownership } from '@logpond/db/log-cursor';
 import { LogStream, prepareShards } from '@logpond/db/log-stream';
@@ -34,7 +35,7 @@ afterAll(async () => {
   await rm(dataDir, { recursive: true });
 });
 
-function settings(budgetBytes = 268_435_456): ConstructorParameters<typeof RedisStore>[0] {
+function settings(budgetBytes = 268_435_456): Parameters<typeof connectRedis>[0] {
   return { REDIS_URL: server.url, KEY_PREFIX: `t${prefixes}`, SHARDS: 1, REDIS_BUDGET_BYTES: budgetBytes };
 }
 

@@ -54,7 +54,7 @@ export function nameMediaType(mediaType: string): string {
 }
 
 /** @throws {ApiError} INVALID_JSON that says where the text stops being JSON. */
-export function parseJson(bytes: Buffer): unknown {
+function parseJson(bytes: Buffer): unknown {
   const text = bytes.toString('utf8').replace(/^\uFEFF/, '');
   if (text.trim() === '') {
     throw new ApiError('INVALID_JSON', { public: 'expected a JSON object as body, got an empty body' });

@@ -58,7 +58,7 @@ type ParamNames<Path extends string> = Path extends `${string}:${infer Name}/${i
     ? Name
     : never;
 
-export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
 /** What a handler is given: everything is checked, nothing of HTTP is left but headers. */
 export type RouteRequest<A extends Access, Path extends string, Query, Body> = {

@@ -16,7 +16,7 @@ const FIRST_CONTACT_MS = 10_000;
 
 const gzipAsync = promisify(gzip);
 
-export type SendCounts = { sent: number; rejected: number; retried: number; redated: number };
+type SendCounts = { sent: number; rejected: number; retried: number; redated: number };
 
 /** What all deliveries of one run share. `retryForMs` must stay below the hour for which a key is remembered. */
 export type DeliveryContext = {

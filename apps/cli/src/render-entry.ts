@@ -34,7 +34,7 @@ export function renderEntry(entryJson: string, isColoured: boolean): string {
 }
 
 /** Control characters as \xHH, tabs kept, line ends followed by four spaces. */
-export function escapeControls(text: string): string {
+function escapeControls(text: string): string {
   return text.replace(STEERING, (char) => {
     if (char === '\n') return '\n    ';
     const code = char.charCodeAt(0);

@@ -16,4 +16,4 @@ export const configSchema = z.object({
   METRICS_PORT: z.coerce.number().int().min(0).max(65_535).default(0),
 });
 
-export type Config = z.infer<typeof configSchema>;
+type Config = z.infer<typeof configSchema>;

@@ -4,9 +4,9 @@ import { BlockError } from './layout.ts';
 export type DigestItem = { runIndex: number; level: number; second: number; service: string; count: number };
 
 /** A run with more items has none in the digest: its readers decode the block's columns. */
-export const DIGEST_ITEMS_MAX = 256;
+const DIGEST_ITEMS_MAX = 256;
 const ITEM_BYTES = 14;
-export const DIGEST_SECOND_MAX = 2 ** 32 - 1;
+const DIGEST_SECOND_MAX = 2 ** 32 - 1;
 
 /** Counts the entries of one run. Services are at most 100 characters, so an item is at most 414 bytes. */
 export class DigestCounter {

@@ -26,7 +26,7 @@ export const NATIVE_COLUMNS = [
   { name: 'session_id', type: 'String' },
 ] as const;
 
-export type NativeColumnName = (typeof NATIVE_COLUMNS)[number]['name'];
+type NativeColumnName = (typeof NATIVE_COLUMNS)[number]['name'];
 
 /** A block of the plan and the offset of its first row in the shard. */
 export type PlanPart = { block: DecodedBlock; firstOffset: number };

@@ -22,7 +22,7 @@ export type BatchOptions = {
 };
 
 /** A refused entry; `index` counts the batch's entries from 0. */
-export type RejectedEntry = { index: number; code: string; message: string; path?: string };
+type RejectedEntry = { index: number; code: string; message: string; path?: string };
 
 /** `rejected` holds the first 20 of `rejectedCount`. */
 export type BatchOutcome = { accepted: number; rejected: RejectedEntry[]; rejectedCount: number };

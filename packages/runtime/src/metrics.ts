@@ -24,7 +24,7 @@ export function declareHistogram(
 }
 
 /** Every metric of this process in Prometheus' text format. */
-export async function renderMetrics(): Promise<string> {
+async function renderMetrics(): Promise<string> {
   return registry.metrics();
 }
 

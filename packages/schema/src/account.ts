@@ -12,7 +12,7 @@ export type Scope = (typeof SCOPES)[number];
 export const PASSWORD_LENGTH_MIN = 12;
 export const PASSWORD_LENGTH_MAX = 128;
 export const RETENTION_DAYS_DEFAULT = 30;
-export const RETENTION_DAYS_MAX = 3650;
+const RETENTION_DAYS_MAX = 3650;
 const NAME_LENGTH_MAX = 100;
 const EMAIL_LENGTH_MAX = 254;
 

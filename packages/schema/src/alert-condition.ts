@@ -17,15 +17,15 @@ export const ALERT_OPERATORS = [
   'lte',
   'regex',
 ] as const;
-export type AlertOperator = (typeof ALERT_OPERATORS)[number];
+type AlertOperator = (typeof ALERT_OPERATORS)[number];
 
-export const THRESHOLD_MAX = 1_000_000_000;
+const THRESHOLD_MAX = 1_000_000_000;
 export const ALERT_WINDOW_MAX_MS = 604_800_000;
 const WINDOW_MIN_MS = 1000;
 const VALUES_MAX = 100;
 const VALUE_LENGTH_MAX = 1024;
 
-export type AlertScalar = string | number | boolean;
+type AlertScalar = string | number | boolean;
 
 export type AlertCondition = {
   /** `level`, `service`, `message`, `trace_id` or `metadata.<path>`. */

@@ -13,11 +13,11 @@ import { parseDurationMs } from './duration.ts';
 import type { Level } from './log-entry.ts';
 import { levelNumberOf, LEVELS } from './log-entry.ts';
 
-export const RECIPIENTS_MAX = 20;
+const RECIPIENTS_MAX = 20;
 const MINUTE_MS = 60_000;
 const NOTIFICATIONS_MAX = 20;
 
-export type AlertNotification =
+type AlertNotification =
   | { type: 'email'; config: { recipients: string[] } }
   | {
       type: 'webhook';

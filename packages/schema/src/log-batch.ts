@@ -3,7 +3,7 @@ import { ERROR_DETAILS_MAX } from './api-error.ts';
 import { logEntrySchema } from './log-entry.ts';
 
 /** Entries in one request unless INGEST_BATCH_MAX says otherwise. */
-export const BATCH_ENTRIES_MAX = 1000;
+const BATCH_ENTRIES_MAX = 1000;
 
 /** The documented body of POST /ingest; a bare array and NDJSON are accepted too. For OpenAPI, not for the hot path. */
 export const ingestRequestSchema = z
@@ -23,4 +23,4 @@ export const ingestReceiptSchema = z
   })
   .meta({ id: 'IngestReceipt' });
 
-export type IngestReceipt = z.infer<typeof ingestReceiptSchema>;
+type IngestReceipt = z.infer<typeof ingestReceiptSchema>;

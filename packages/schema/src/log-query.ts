@@ -12,15 +12,15 @@ import {
 import { readRepeated, readSingle, refuseParameter } from './query-parameter.ts';
 import { parseRangeBoundNs } from './timestamp.ts';
 
-export const LIMIT_DEFAULT = 100;
-export const LIMIT_MAX = 1000;
+const LIMIT_DEFAULT = 100;
+const LIMIT_MAX = 1000;
 /** Deeper pages need a cursor. */
-export const OFFSET_MAX = 10_000;
-export const BUCKETS_MAX = 10_080;
+const OFFSET_MAX = 10_000;
+const BUCKETS_MAX = 10_080;
 const CURSOR_LENGTH_MAX = 2048;
 const DAY_MS = 86_400_000;
 /** Unicode code points of `q` and of each `not.q`. */
-export const SEARCH_TEXT_LENGTH_MAX = 512;
+const SEARCH_TEXT_LENGTH_MAX = 512;
 const FILTER_VALUES_MAX = 100;
 const METADATA_PATHS_MAX = 20;
 const METADATA_PATH_LENGTH_MAX = 512;
@@ -42,7 +42,7 @@ export type LogFilter = {
   metadata: { path: string; values: string[] }[];
 };
 
-export const SEARCH_MODES = ['fulltext', 'substring', 'regex'] as const;
+const SEARCH_MODES = ['fulltext', 'substring', 'regex'] as const;
 export type SearchMode = (typeof SEARCH_MODES)[number];
 
 export type LogQuery = {

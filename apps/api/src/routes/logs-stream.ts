@@ -58,7 +58,7 @@ export function logStreamRoutes({
  * Passes a stream through and tells when it is over, whichever side ended it. A failure ends it quietly:
  * the server below would otherwise write the error's text into the answer.
  */
-export function watchEnd(
+function watchEnd(
   stream: ReadableStream<Uint8Array>,
   onEnd: () => void,
   onFault: (error: unknown) => void,
