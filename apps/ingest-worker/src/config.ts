@@ -15,5 +15,3 @@ export const configSchema = z.object({
   /** 0 switches the metrics listener off. */
   METRICS_PORT: z.coerce.number().int().min(0).max(65_535).default(0),
 });
-
-type Config = z.infer<typeof configSchema>;

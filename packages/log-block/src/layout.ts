@@ -43,7 +43,6 @@ export const CODEC_RAW = 0;
 export const CODEC_LZ4 = 1;
 
 export const BLOCK_ROWS_MAX = 65_535;
-const BLOCK_RUNS_MAX = 65_535;
 /** All columns of a block together, inflated. */
 export const BLOCK_RAW_BYTES_MAX = 64 * 1024 * 1024;
 /** Columns smaller than this are stored raw. */
@@ -69,7 +68,6 @@ export const COLUMN_WIDTH = [0, 8, 0, 1, 0, 0, 16, 1, 0, 0, 0] as const;
 export const COLUMN_ID_MAX = 10;
 export const REQUIRED_COLUMN_ID_MAX = 5;
 
-const TRACE_FORM_NONE = 0;
 export const TRACE_FORM_UUID = 1;
 export const TRACE_FORM_HEX = 2;
 export const TRACE_FORM_TEXT = 3;

@@ -22,5 +22,3 @@ export const ingestReceiptSchema = z
     rejectedCount: z.int().min(1).optional(),
   })
   .meta({ id: 'IngestReceipt' });
-
-type IngestReceipt = z.infer<typeof ingestReceiptSchema>;
