@@ -13,6 +13,8 @@ import { planRange, readPlan } from './plan.ts';
 import type { Plan } from './plan.ts';
 
 const WAIT_MS = 2_000;
+/** How often a shard's stream is trimmed, whether entries come or not. */
+const TRIM_MS = 1_000;
 const BACKOFF_MIN_MS = 100;
 const BACKOFF_MAX_MS = 5_000;
 /** Inserts take this share of a core at most while little arrives: each insert has a fixed price. */
@@ -53,7 +55,12 @@ export async function writeShard(
     done = plan.to;
   }
   let notBefore = 0;
+  let trimmedAt = 0;
   while (!signal.aborted) {
+    if (performance.now() - trimmedAt > TRIM_MS) {
+      await retry(shard, 'trim', async () => cursor.trim(deps.now()), 1);
+      trimmedAt = performance.now();
+    }
     const isWaiting = await retry(shard, 'wait', async () => cursor.waitForBlock(done, WAIT_MS));
     if (isWaiting !== true) continue;
     await sleepUntil(notBefore, signal);
@@ -127,7 +134,6 @@ async function carryOut(
   storedEntries.inc(rows.rows);
   flushSeconds.observe((performance.now() - startedAt) / 1_000);
   log.info({ rows: rows.rows, expired: rows.expired, bytes: range.bytes, attempts, plan: token }, 'flushed');
-  await retry(shard, 'trim', async () => cursor.trim(deps.now()), 1);
   return true;
 }
 
