@@ -1,0 +1,214 @@
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import type { Socket } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { waitFor } from '../support/wait.ts';
+import { ChaosProxy } from './support/chaos-proxy.ts';
+import { EventReader, parseEvent } from './support/event-reader.ts';
+import { listIdsByArrival } from './support/judge.ts';
+import { Oracle } from './support/oracle.ts';
+import { chooseSeed, createRandom, pickInteger } from './support/random.ts';
+import { Rig } from './support/rig.ts';
+import type { ApiProcess, Tenant } from './support/rig.ts';
+import { loadScript } from './support/scripts.ts';
+
+let rig: Rig;
+/** The one that entries are sent to; it is not killed. */
+let writing: ApiProcess;
+
+beforeAll(async () => {
+  rig = await Rig.open({ shards: 2 });
+  await rig.createTenants(1);
+  rig.startWorker();
+  writing = await rig.startApi();
+});
+afterAll(async () => rig[Symbol.asyncDispose]());
+
+async function createTenant(): Promise<Tenant> {
+  const [tenant] = await rig.createTenants(1);
+  if (tenant === undefined) throw new RangeError('expected a tenant');
+  return tenant;
+}
+
+/** What the tail gave (ids, or the name of another event) beside what it had to give, in the order of arrival. */
+async function compare(
+  reader: EventReader,
+  tenant: Tenant,
+): Promise<{ received: string[]; expected: string[] }> {
+  await rig.waitForRest();
+  const expected = await listIdsByArrival(rig, tenant);
+  await waitFor('the tail to catch up', () => reader.logs.at(-1)?.id === expected.at(-1)).catch(
+    () => undefined,
+  );
+  const received = reader.events.map(({ event, id = '' }) => (event === 'log' ? id : event));
+  process.stdout.write(
+    `tail: ${received.length} of ${expected.length} over ${reader.connections} connections\n`,
+  );
+  return { received, expected };
+}
+
+describe('an open tail', () => {
+  it('gets an entry that is sent as soon as its answer has begun', async () => {
+    const tenant = await createTenant();
+    await using proxy = await ChaosProxy.open(rig.redis.options.port ?? 0);
+    const api = await rig.startApi({ REDIS_URL: proxy.redirect(rig.env['REDIS_URL'] ?? '') });
+    const oracle = new Oracle({ run: 'first', tenants: [tenant], url: writing.url });
+    let reader: EventReader | undefined;
+    const sprung = proxy.arm({
+      pattern: await loadScript(rig.redis, 'watch'),
+      at: 'request',
+      action: async () => {
+        // An answer that begins before the watch stands would begin now.
+        await waitFor('the answer', () => reader?.isConnected, 500).catch(() => undefined);
+        if (reader?.isConnected === true) await oracle.send(tenant, { rows: 1, isKeyed: true });
+        return 'forward';
+      },
+    });
+    reader = new EventReader({ url: api.url, apiKey: tenant.apiKey });
+    await using _ = reader;
+    await sprung;
+    await waitFor('the answer', () => reader.isConnected);
+    await oracle.send(tenant, { rows: 1, isKeyed: true });
+    const { received, expected } = await compare(reader, tenant);
+    expect(received).toEqual(expected);
+    await api.kill();
+  });
+
+  it('has no hole and no repetition when its API is killed and started again while entries flow', async () => {
+    const random = createRandom(chooseSeed('F38'));
+    const tenant = await createTenant();
+    const oracle = new Oracle({ run: 'restart', tenants: [tenant], url: writing.url });
+    let api = await rig.startApi();
+    await using reader = new EventReader({ url: api.url, apiKey: tenant.apiKey });
+    await waitFor('the stream to be open', () => reader.isConnected);
+    await using load = oracle.startLoad({ concurrency: 3, rowsPerRequest: 10, pauseMs: 5, isKeyed: true });
+    for (let kill = 0; kill < 3; kill += 1) {
+      const before = reader.logs.length;
+      await waitFor('events to flow', () => reader.isConnected && reader.logs.length > before + 50);
+      await delay(pickInteger(random, 0, 300));
+      await api.kill();
+      api = await rig.startApi({}, api.port);
+    }
+    await waitFor('the reader to be back', () => reader.connections === 4);
+    await load.stop();
+    const { received, expected } = await compare(reader, tenant);
+    expect(received).toEqual(expected);
+    await api.kill();
+  });
+
+  it('F39: has no hole and no repetition when Redis drops its subscriber while entries flow', async () => {
+    const tenant = await createTenant();
+    const oracle = new Oracle({ run: 'dropped', tenants: [tenant], url: writing.url });
+    const api = await rig.startApi();
+    await using reader = new EventReader({ url: api.url, apiKey: tenant.apiKey });
+    await waitFor('the stream to be open', () => reader.isConnected);
+    await using load = oracle.startLoad({ concurrency: 3, rowsPerRequest: 10, pauseMs: 5, isKeyed: true });
+    for (let drop = 0; drop < 5; drop += 1) {
+      const before = reader.logs.length;
+      await waitFor('events to flow', () => reader.logs.length > before + 50);
+      await rig.redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
+    }
+    await load.stop();
+    const { received, expected } = await compare(reader, tenant);
+    expect(received).toEqual(expected);
+    expect(reader.connections).toBe(1);
+    await api.kill();
+  });
+
+  it('loses nothing when the very last messages go to a dropped subscriber', async () => {
+    const tenant = await createTenant();
+    const oracle = new Oracle({ run: 'last', tenants: [tenant], url: writing.url });
+    const api = await rig.startApi();
+    await using reader = new EventReader({ url: api.url, apiKey: tenant.apiKey });
+    await waitFor('the stream to be open', () => reader.isConnected);
+    await oracle.send(tenant, { rows: 10, isKeyed: true });
+    await waitFor('the first events', () => reader.logs.length === 10);
+    await rig.redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
+    await oracle.send(tenant, { rows: 10, isKeyed: true });
+    const { received, expected } = await compare(reader, tenant);
+    expect(received).toEqual(expected);
+    await api.kill();
+  });
+});
+
+const BIG_ENTRIES = 2_400;
+const BIG_BATCH = 48;
+const BIG_MESSAGE_BYTES = 16_000;
+const GROWTH_BYTES_MAX = 96 * 1024 * 1024;
+
+describe('F36: a reader that does not read', () => {
+  it('costs its API bounded memory, and is told how many entries it was not sent', async () => {
+    const tenant = await createTenant();
+    const api = await rig.startApi();
+    const warm = new EventReader({ url: api.url, apiKey: tenant.apiKey });
+    await waitFor('the stream to be open', () => warm.isConnected);
+    await sendBig(tenant, 'warm-up');
+    await sendBig(tenant, 'warm', 1);
+    await waitFor('the reader to be through', () => warm.logs.at(-1)?.data.includes('"service":"warm"'));
+    await warm[Symbol.asyncDispose]();
+    const before = readResidentBytes(api);
+
+    const socket = await openStream(api, tenant);
+    socket.pause();
+    await sendBig(tenant, 'unread');
+    const growth = readResidentBytes(api) - before;
+    process.stdout.write(`F36: ${(growth / 1024 ** 2).toFixed(0)} MiB more with an unread tail\n`);
+    expect(growth).toBeLessThan(GROWTH_BYTES_MAX);
+
+    await sendBig(tenant, 'end', 1);
+    const counts = await readCounts(socket);
+    socket.destroy();
+    expect(counts.dropped).toBeGreaterThan(0);
+    expect(counts.received + counts.dropped).toBe(BIG_ENTRIES + 1);
+    await api.kill();
+  });
+});
+
+async function sendBig(tenant: Tenant, service: string, entries = BIG_ENTRIES): Promise<void> {
+  for (let sent = 0; sent < entries; sent += BIG_BATCH) {
+    const message = 'x'.repeat(BIG_MESSAGE_BYTES);
+    const logs = Array.from({ length: Math.min(BIG_BATCH, entries - sent) }, () => ({
+      service,
+      level: 'info',
+      message,
+    }));
+    const answer = await fetch(`${writing.url}/api/v1/ingest`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json', 'X-API-Key': tenant.apiKey },
+      body: JSON.stringify({ logs }),
+    });
+    expect(answer.status).toBe(200);
+  }
+}
+
+function readResidentBytes(api: ApiProcess): number {
+  const status = readFileSync(`/proc/${api.child.pid}/status`, 'utf8');
+  return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1] ?? Number.NaN) * 1024;
+}
+
+/** A stream on a bare socket, open and live. */
+async function openStream(api: ApiProcess, tenant: Tenant): Promise<Socket> {
+  const socket = connect(api.port, '127.0.0.1');
+  await once(socket, 'connect');
+  socket.write(`GET /api/v1/logs/stream HTTP/1.1\r\nHost: x\r\nX-API-Key: ${tenant.apiKey}\r\n\r\n`);
+  await once(socket, 'readable');
+  return socket;
+}
+
+/** Reads on until the entry of service `end`. */
+async function readCounts(socket: Socket): Promise<{ received: number; dropped: number }> {
+  const counts = { received: 0, dropped: 0 };
+  let text = '';
+  for await (const part of socket.setEncoding('utf8') as AsyncIterable<string>) {
+    const blocks = (text + part.replaceAll(/\r\n(?:[0-9a-f]+\r\n)?/g, '')).split('\n\n');
+    text = blocks.pop() ?? '';
+    for (const event of blocks.map(parseEvent)) {
+      if (event?.event === 'gap') counts.dropped += (JSON.parse(event.data) as { dropped: number }).dropped;
+      if (event?.event === 'log') counts.received += 1;
+      if (event?.event === 'log' && event.data.includes('"service":"end"')) return counts;
+    }
+  }
+  throw new Error('the stream ended before its last entry');
+}
