@@ -14,6 +14,8 @@ try {
   process.exit();
 } catch (error) {
   if (error instanceof CommanderError) process.exit(error.exitCode === 0 ? EXIT.ok : EXIT.usage);
+  // Ctrl-C while a request was under way.
+  if (error instanceof Error && error.name === 'AbortError') process.exit(130);
   if (!(error instanceof CliError)) throw error;
   process.stderr.write(`logpond: ${error.message}\n`);
   process.exit(error.exitCode);

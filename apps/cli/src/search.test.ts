@@ -1,3 +1,6 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { answerJson, startFakeApi } from './fake-api.test-support.ts';
 import { resolveTime, toQuery } from './log-filter.ts';
@@ -43,10 +46,13 @@ describe('search', () => {
         signal,
       ),
     ).toBe(20_005);
+    await countEntries(api.connection, new URLSearchParams({ from: '1970-01-01T00:00:00Z' }), NOW_MS, signal);
+    const last = api.seen.at(-1)?.url.searchParams;
+    expect(last?.get('from')).toBe(new Date(NOW_MS - 3650 * 86_400_000).toISOString());
     const intervals = api.seen
       .filter((seen) => seen.url.pathname.endsWith('/aggregated'))
       .map((seen) => seen.url.searchParams.get('interval'));
-    expect(intervals).toEqual(['1d', '90s']);
+    expect(intervals).toEqual(['1d', '90s', '1d']);
   });
 
   it('an overloaded service is asked again, a refusal is not', async () => {
@@ -61,6 +67,19 @@ describe('search', () => {
     });
     expect(count).toBe(2);
   });
+});
+
+it('Ctrl-C during a search ends the command with 130 and without a stack', async () => {
+  const asked = Promise.withResolvers<void>();
+  await using api = await startFakeApi(() => asked.resolve());
+  const env = { LOGPOND_URL: api.connection.baseUrl, LOGPOND_API_KEY: 'lp_test' };
+  const child = spawn(process.execPath, [join(import.meta.dirname, 'main.ts'), 'search'], { env });
+  const errors: Buffer[] = [];
+  child.stderr.on('data', (chunk: Buffer) => errors.push(chunk));
+  await asked.promise;
+  child.kill('SIGINT');
+  expect(await once(child, 'close')).toEqual([130, null]);
+  expect(Buffer.concat(errors).toString()).toBe('');
 });
 
 it('durations are times before now, anything else must be a time', () => {

@@ -84,7 +84,9 @@ export async function countEntries(
 /** Bounds that hold every entry there can be, in at most about 1,000 buckets (3,652 for the longest range). */
 function toCountQuery(filter: URLSearchParams, nowMs: number): URLSearchParams {
   const query = new URLSearchParams(filter);
-  const from = query.get('from') ?? new Date(nowMs - RETENTION_MAX_DAYS * DAY_MS).toISOString();
+  const oldest = new Date(nowMs - RETENTION_MAX_DAYS * DAY_MS).toISOString();
+  const asked = parseTimestampNs(query.get('from') ?? oldest) ?? 0n;
+  const from = asked > (parseTimestampNs(oldest) ?? 0n) ? (query.get('from') ?? oldest) : oldest;
   const to = query.get('to') ?? new Date(nowMs + DAY_MS).toISOString();
   const spanMs = Number((parseTimestampNs(to) ?? 0n) - (parseTimestampNs(from) ?? 0n)) / 1e6;
   const isLong = spanMs > COUNT_BUCKETS * DAY_MS;

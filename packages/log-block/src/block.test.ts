@@ -3,6 +3,7 @@ import { LEVELS } from '@logpond/schema/log-entry';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { decodeBlock, readBlockHeader } from './decode.ts';
+import type { ColumnId } from './layout.ts';
 import { decodeDigest } from './digest.ts';
 import type { EncodedBlock } from './encode.ts';
 import { BlockEncoder } from './encode.ts';
@@ -79,7 +80,13 @@ describe('a block', () => {
     const { block, runs: summaries } = encode(new BlockEncoder(), [[PLAIN, early], [PLAIN]]);
     const bounds = { minTimeNs: 5n, maxTimeNs: PLAIN.timeNs };
     const nowNs = BigInt(NOW_MS) * 1_000_000n;
-    expect(readBlockHeader(block)).toEqual({ rows: 3, receivedAtNs: nowNs, runs: summaries });
+    const rawBytes = [1, 2, 3, 4, 5].map((id) => decodeBlock(block).column(id as ColumnId).length);
+    expect(readBlockHeader(block)).toEqual({
+      rows: 3,
+      receivedAtNs: nowNs,
+      runs: summaries,
+      rawBytes: rawBytes.reduce((sum, bytes) => sum + bytes, 0),
+    });
     expect(summaries[0]).toEqual({
       projectId: PROJECT,
       rows: 2,

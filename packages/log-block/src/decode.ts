@@ -40,7 +40,13 @@ export type BlockEntry = {
 };
 
 /** What a block says of itself before its columns. */
-export type BlockHeader = { rows: number; receivedAtNs: bigint; runs: RunSummary[] };
+export type BlockHeader = {
+  rows: number;
+  receivedAtNs: bigint;
+  runs: RunSummary[];
+  /** What its columns take when they are inflated. */
+  rawBytes: number;
+};
 
 type Segment = { codec: number; bytes: Buffer; rawBytes: number };
 
@@ -88,7 +94,9 @@ export function readBlockHeader(block: Buffer): BlockHeader {
       `expected 1 to ${BLOCK_ROWS_MAX} rows, all in runs; got ${rows} and ${runRows} in runs`,
     );
   }
-  return { rows, receivedAtNs: block.readBigInt64LE(16), runs };
+  let rawBytes = 0;
+  for (let at = HEADER_BYTES; at < firstRun; at += COLUMN_BYTES) rawBytes += block.readUInt32LE(at + 8);
+  return { rows, receivedAtNs: block.readBigInt64LE(16), runs, rawBytes };
 }
 
 function checkSegment(id: number, { codec, bytes, rawBytes }: Segment, rows: number): void {

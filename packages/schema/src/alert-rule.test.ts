@@ -61,6 +61,11 @@ describe('alertRuleInputSchema', () => {
     });
   });
 
+  it('a level named twice in the flat shape is one level', () => {
+    const { condition } = alertRuleInputSchema.parse({ ...SHAPE_B, level: ['error', 'ERROR'] });
+    expect(condition).toMatchObject({ operator: 'equals', value: 'error' });
+  });
+
   it.each<[object, string[]]>([
     [{ operator: 'gte', value: 'warn' }, ['warn', 'error', 'critical']],
     [{ operator: 'not_in', value: ['debug', 'info'] }, ['warn', 'error', 'critical']],
@@ -87,6 +92,10 @@ describe('alertRuleInputSchema', () => {
     ],
     [
       { ...SHAPE_A, notifications: [{ type: 'webhook', config: { url: 'ftp://a.b' } }] },
+      'notifications.0.config.url',
+    ],
+    [
+      { ...SHAPE_A, notifications: [{ type: 'webhook', config: { url: 'https://u:p@a.b/' } }] },
       'notifications.0.config.url',
     ],
     [withCondition({ field: 'host' }), 'condition.field'],

@@ -50,7 +50,12 @@ const notificationSchema = z.discriminatedUnion('type', [
   z.strictObject({
     type: z.literal('webhook'),
     config: z.strictObject({
-      url: z.url({ protocol: /^https?$/ }).max(2048),
+      url: z
+        .url({ protocol: /^https?$/ })
+        .max(2048)
+        .refine((url) => !URL.canParse(url) || new URL(url).username + new URL(url).password === '', {
+          error: 'expected a URL without user and password; put credentials in headers',
+        }),
       headers: z
         .record(
           z.string().regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$/),
@@ -95,9 +100,9 @@ const flatRuleSchema = z
     emailRecipients: recipientsSchema,
   })
   .transform(({ level, threshold, timeWindow, emailRecipients, ...common }): AlertRuleDraft => {
-    const [first] = level;
-    const value = level.length === 1 ? first : level;
-    const operator = level.length === 1 ? 'equals' : 'in';
+    const levels = [...new Set(level)];
+    const value = levels.length === 1 ? levels[0] : levels;
+    const operator = levels.length === 1 ? 'equals' : 'in';
     return {
       ...common,
       condition: { field: 'level', operator, value, threshold, timeWindow: `${timeWindow}m` },

@@ -39,6 +39,17 @@ describe('parseExactJson', () => {
     );
   });
 
+  it.each(['1.', '0.', '0.000001'])(
+    'a number of a million digits costs no more than reading it (%s)',
+    (start) => {
+      const source = `${start}${'0'.repeat(1_000_000)}1`;
+      const startedMs = performance.now();
+      expect(JSON.stringify(parseExactJson(source))).toBe(source);
+      // A few milliseconds; with time quadratic in the digits it was a quarter of an hour.
+      expect(performance.now() - startedMs).toBeLessThan(2_000);
+    },
+  );
+
   it('tells its raw numbers from objects', () => {
     expect(isRawNumber(parseExactJson('9007199254740993'))).toBe(true);
     expect(isRawNumber(parseExactJson('{"rawJSON":"9007199254740993"}'))).toBe(false);
