@@ -62,6 +62,14 @@ describe('interface 6: GET /logs/aggregated', () => {
     expect(timeseries.every(({ bucket }) => bucket.endsWith(':00:00.000Z'))).toBe(true);
   });
 
+  it('counts every entry whatever the length of the interval and however far the range reaches', async () => {
+    for (const query of ['interval=200000d', 'interval=99999999d', 'interval=30d&to=2262-01-01T00:00:00Z']) {
+      const answer = await api.call('GET', `/logs/aggregated?from=${at(0)}&${query}`, { key: mine.apiKey });
+      const { timeseries } = await expectJson<Counts>(answer);
+      expect([query, timeseries.reduce((sum, { total }) => sum + total, 0)]).toEqual([query, 250]);
+    }
+  });
+
   it('takes the filters of /logs; 400 for a malformed interval and more than 10,080 buckets', async () => {
     const filtered = await expectJson<Counts>(
       await api.call('GET', '/logs/aggregated?q=timeout&level=debug', { key: mine.apiKey }),

@@ -94,6 +94,7 @@ describe('contract §1: everywhere', () => {
     const bodyless = { headers: { 'content-type': 'application/x-nonsense' } };
     await expectError(await api.call('POST', '/ingest', bodyless), 401, 'MISSING_CREDENTIALS');
     await expectError(await api.call('GET', '/logs'), 401, 'MISSING_CREDENTIALS');
+    await expectError(await api.call('GET', '/logs?projectId=a&projectId=b'), 401, 'MISSING_CREDENTIALS');
     await expectError(await api.call('GET', '/organizations'), 401, 'MISSING_CREDENTIALS');
     await expectError(
       await api.call('GET', '/organizations', { headers: { authorization: 'Basic eDp5' } }),

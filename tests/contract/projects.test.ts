@@ -33,11 +33,17 @@ describe('contract §3: projects and API keys', () => {
       createdAt: expect.stringMatching(ISO) as string,
       updatedAt: expect.stringMatching(ISO) as string,
     });
+    const inCapitals = { organizationId: ann.organizationId.toUpperCase(), name: 'Third' };
+    const third = await expectJson<{ project: { organizationId: string } }>(
+      await api.call('POST', '/projects', { session: ann.sessionToken, json: inCapitals }),
+      201,
+    );
+    expect(third.project.organizationId).toBe(ann.organizationId);
     for (const path of [`/projects?organizationId=${ann.organizationId}`, '/projects']) {
       const { projects } = await expectJson<{ projects: { name: string }[] }>(
         await api.call('GET', path, { session: ann.sessionToken }),
       );
-      expect(projects.map(({ name }) => name)).toEqual(['ann', 'Second']);
+      expect(projects.map(({ name }) => name)).toEqual(['ann', 'Second', 'Third']);
     }
     expect(
       await expectJson(await api.call('GET', `/projects/${ann.projectId}`, { session: ann.sessionToken })),

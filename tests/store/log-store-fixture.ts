@@ -77,9 +77,9 @@ export type Plan = { chunks: Buffer[]; rows: number; token: string; range: PlanR
  */
 export function makePlan(
   runs: { projectId: string; entries: CheckedEntry[] }[],
-  place: { epoch?: number; shard?: number; firstOffset?: number } = {},
+  place: { epoch?: number; shard?: number; firstOffset?: number; retentionClass?: number } = {},
 ): Plan {
-  const { epoch = 1, shard = 0, firstOffset = 1 } = place;
+  const { epoch = 1, shard = 0, firstOffset = 1, retentionClass = 30 } = place;
   const encoder = new BlockEncoder();
   for (const { projectId, entries } of runs) {
     encoder.beginRun(projectId, NOW_MS);
@@ -92,7 +92,7 @@ export function makePlan(
   const { chunks, rows } = encodeNativePlan([{ block, firstOffset }], {
     epoch,
     shard,
-    retentionClassOf: () => 30,
+    retentionClassOf: () => retentionClass,
   });
   const times = runs.flatMap(({ entries }) => entries.map(({ timeNs }) => timeNs));
   const range: PlanRange = {

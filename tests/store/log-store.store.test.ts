@@ -64,6 +64,15 @@ describe('a stored plan', () => {
     expect(await engine.logs.findMaxEpoch(200)).toBe(0);
   });
 
+  it('may span all partitions of the longest retention', async () => {
+    const monthNs = 30n * 86_400_000_000_000n;
+    const entries = Array.from({ length: 121 }, (_, index) => entryAt(NOW_NS - BigInt(index) * monthNs));
+    const runs = [{ projectId: randomUUID(), entries }];
+    const plan = makePlan(runs, { shard: 4, retentionClass: 3650 });
+    await engine.logs.insertPlan(plan.chunks, plan.token, plan.rows);
+    expect(await engine.logs.countPlan(plan.range)).toBe(121);
+  });
+
   it('without rows is no insert', async () => {
     await engine.logs.insertPlan([], 'nothing', 0);
     expect(await engine.store.ping()).toBe(true);

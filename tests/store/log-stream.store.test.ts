@@ -19,6 +19,7 @@ import { waitFor } from '../support/wait.ts';
 const PROJECT = '0190a5e0-0000-7000-8000-000000000001';
 const OTHER = '0190a5e0-0000-7000-8000-000000000002';
 const NOW_MS = 1_790_000_000_000;
+const WIDE = { rowsMax: 1e6, bytesMax: 1e6, rawBytesMax: 1e6 };
 
 let dataDir: string;
 let server: Awaited<ReturnType<typeof spawnRedis>>;
@@ -108,6 +109,12 @@ describe('admit', () => {
     expect(await redis.client.xlen(keys.log)).toBe(0);
   });
 
+  it('another number of shards is refused at start: what waits in a left stream would never be stored', async () => {
+    await using wider = await connectRedis({ ...settings(), SHARDS: 2 });
+    await expect(prepareShards(wider, async () => Promise.resolve(0))).rejects.toThrow('SHARDS: expected 1');
+    await expect(LogStream.open(wider)).rejects.toThrow('SHARDS: expected 1');
+  });
+
   it('is unavailable before the shard has its epoch', async () => {
     prefixes += 1;
     await using bare = await connectRedis(settings());
@@ -129,11 +136,12 @@ describe('cursor', () => {
   it('reads whole blocks up to the limits and refuses a stream with a hole', async () => {
     for (const rows of [10, 10, 10]) await stream.admit(0, makeBlock(rows));
     using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership());
-    expect(await cursor.read(1, { rowsMax: 15, bytesMax: 1e6 })).toMatchObject({ from: 1, to: 21, rows: 20 });
-    expect(await cursor.read(1, { rowsMax: 1e6, bytesMax: 1 })).toMatchObject({ from: 1, to: 11, rows: 10 });
+    expect(await cursor.read(1, { ...WIDE, rowsMax: 15 })).toMatchObject({ from: 1, to: 21, rows: 20 });
+    expect(await cursor.read(1, { ...WIDE, bytesMax: 1 })).toMatchObject({ from: 1, to: 11, rows: 10 });
+    expect(await cursor.read(1, { ...WIDE, rawBytesMax: 1 })).toMatchObject({ from: 1, to: 11, rows: 10 });
     expect(await cursor.readPlanned(11, 31)).toMatchObject({ from: 11, to: 31, rows: 20 });
     await redis.client.xdel(shardKeys(redis.prefix, 0).log, '11-0');
-    await expect(cursor.read(1, { rowsMax: 1e6, bytesMax: 1e6 })).rejects.toThrow('expected the entry 11');
+    await expect(cursor.read(1, WIDE)).rejects.toThrow('expected the entry 11');
   });
 
   it('F04: of two owners only the one with the newest fence plans and commits', async () => {

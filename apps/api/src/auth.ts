@@ -45,19 +45,20 @@ export async function authorize(
     case 'public':
       return { kind: 'public' };
     case 'apiKey':
-      return authorizeKey(requireKey(credentials), access.scope, undefined, stores);
+      return authorizeKey(requireKey(credentials), access.scope, () => undefined, stores);
     case 'session': {
       const caller = await authorizeSession(credentials, stores);
       if (access.tenant === undefined || access.tenant.in === 'body') return caller;
       return bindTenant(caller, access.tenant, valueOf(access.tenant), stores);
     }
     case 'apiKeyOrSession': {
-      const asked = valueOf(access.tenant);
+      // Read only once the credentials are known to be good: a bad parameter is a matter for their owner.
+      const readAsked = (): string | undefined => valueOf(access.tenant);
       if (credentials.apiKey !== undefined)
-        return authorizeKey(credentials.apiKey, access.scope, asked, stores);
+        return authorizeKey(credentials.apiKey, access.scope, readAsked, stores);
       if (credentials.session === undefined)
         throw missing('an API key (header X-API-Key) or a session token', credentials);
-      return authorizeProjectSession(credentials, access.tenant, asked, stores);
+      return authorizeProjectSession(credentials, access.tenant, readAsked, stores);
     }
   }
 }
@@ -119,7 +120,7 @@ function requireKey(credentials: Credentials): string {
 async function authorizeKey(
   secret: string,
   scope: Scope,
-  askedProjectId: string | undefined,
+  readAsked: () => string | undefined,
   stores: AuthStores,
 ): Promise<ProjectCaller> {
   const key = await resolveKey(secret, stores);
@@ -131,6 +132,7 @@ async function authorizeKey(
     });
   }
   // A key answers for its own project only; another one's id is as good as a missing one's.
+  const askedProjectId = readAsked();
   if (askedProjectId !== undefined && askedProjectId.toLowerCase() !== key.projectId)
     throw notFound('project');
   return {
@@ -169,11 +171,11 @@ async function authorizeSession(credentials: Credentials, stores: AuthStores): P
 async function authorizeProjectSession(
   credentials: Credentials,
   tenant: Tenant,
-  id: string | undefined,
+  readAsked: () => string | undefined,
   stores: AuthStores,
 ): Promise<ProjectCaller> {
   const bind = async (): Promise<SessionCaller> =>
-    bindTenant(await authorizeSession(credentials, stores), tenant, id, stores);
+    bindTenant(await authorizeSession(credentials, stores), tenant, readAsked(), stores);
   const caller = await bind();
   if (caller.project === undefined) throw notFound('project');
   return {

@@ -3,6 +3,8 @@ import { ApiError } from '@logpond/schema/api-error';
 
 /** Bytes of request bodies, raw and inflated, that may be in memory at once. */
 const IN_FLIGHT_BYTES_MAX = 256 * 1024 * 1024;
+/** The part of it for routes without credentials: strangers must not be able to take all of it. */
+const STRANGERS_BYTES_MAX = 16 * 1024 * 1024;
 /** Bodies up to this size are gathered in a recycled buffer; larger ones get their own. */
 const POOLED_BYTES_MAX = 1024 * 1024;
 const POOLED_BUFFERS_MAX = 16;
@@ -27,13 +29,16 @@ export type BodyLease = {
 export class BodyMemory {
   readonly #free: Buffer[] = [];
   #inFlightBytes = 0;
+  #strangersBytes = 0;
 
-  lease(): BodyLease {
+  /** @param isStranger nobody has said who sends the body. */
+  lease(isStranger = false): BodyLease {
     let reserved = 0;
     let pooled: Buffer | undefined;
     return {
       reserve: (bytes) => {
-        if (this.#inFlightBytes + bytes > IN_FLIGHT_BYTES_MAX) {
+        const isOver = isStranger && this.#strangersBytes + bytes > STRANGERS_BYTES_MAX;
+        if (isOver || this.#inFlightBytes + bytes > IN_FLIGHT_BYTES_MAX) {
           refusedTotal.inc();
           throw new ApiError('UNAVAILABLE', {
             public: 'too many large bodies at once; send again',
@@ -42,6 +47,7 @@ export class BodyMemory {
         }
         reserved += bytes;
         this.#inFlightBytes += bytes;
+        if (isStranger) this.#strangersBytes += bytes;
         inFlightGauge.set(this.#inFlightBytes);
       },
       gather: (chunks, bytes) => {
@@ -54,6 +60,7 @@ export class BodyMemory {
       },
       release: (canRecycle) => {
         this.#inFlightBytes -= reserved;
+        if (isStranger) this.#strangersBytes -= reserved;
         reserved = 0;
         inFlightGauge.set(this.#inFlightBytes);
         if (canRecycle && pooled !== undefined && this.#free.length < POOLED_BUFFERS_MAX)

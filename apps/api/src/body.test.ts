@@ -37,6 +37,25 @@ describe('readBody', () => {
     expect((await read([])).length).toBe(0);
   });
 
+  it('holds a body of one-byte chunks in few buffers, in order among larger chunks', async () => {
+    const body = Buffer.from(randomBytes(50_000).toString('hex'));
+    const tiny = Array.from(body.subarray(0, 90_000), (byte) => Buffer.from([byte]));
+    const all = [
+      ...tiny,
+      body.subarray(90_000, 95_000),
+      ...Array.from(body.subarray(95_000), (byte) => Buffer.from([byte])),
+    ];
+    const lease = new BodyMemory().lease();
+    let held = 0;
+    const gather: typeof lease.gather = (chunks, bytes) => {
+      held = chunks.length;
+      return lease.gather(chunks, bytes);
+    };
+    const source = { incoming: undefined, stream: () => ReadableStream.from(all), header: () => undefined };
+    expect((await readBody(source, CAP, { ...lease, gather })).equals(body)).toBe(true);
+    expect(held).toBeLessThan(12);
+  });
+
   for (const [encoding, compress] of Object.entries(encoders)) {
     it(`inflates ${encoding}, small at once and large in steps`, async () => {
       const small = Buffer.from('{"logs":[]}');
@@ -129,5 +148,20 @@ describe('BodyMemory', () => {
     expect(recycledBytes.buffer).not.toBe(keptBytes.buffer);
     recycled.release(true);
     expect(memory.lease().gather(chunks, 2).buffer).toBe(recycledBytes.buffer);
+  });
+});
+
+describe('BodyMemory', () => {
+  it('keeps room for callers with credentials however much strangers send', () => {
+    const bodies = new BodyMemory();
+    const strangers = Array.from({ length: 16 }, () => bodies.lease(true));
+    for (const lease of strangers) lease.reserve(1024 * 1024);
+    expect(() => bodies.lease(true).reserve(1)).toThrow(/too many large bodies/);
+    const known = bodies.lease();
+    known.reserve(240 * 1024 * 1024);
+    expect(() => bodies.lease().reserve(1)).toThrow(/too many large bodies/);
+    strangers[0]?.release(false);
+    bodies.lease(true).reserve(1024 * 1024);
+    expect(() => bodies.lease(true).reserve(1)).toThrow(/too many large bodies/);
   });
 });

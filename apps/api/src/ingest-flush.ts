@@ -3,7 +3,7 @@ import { BlockEncoder } from '@logpond/log-block/encode';
 import type { EncodedBlock } from '@logpond/log-block/encode';
 import { readBatch } from '@logpond/log-block/read-batch';
 import type { BatchOutcome } from '@logpond/log-block/read-batch';
-import type { Idempotency, LogStream } from '@logpond/db/log-stream';
+import type { Admission, Idempotency, LogStream } from '@logpond/db/log-stream';
 import { declareCounter, declareGauge, declareHistogram } from '@logpond/runtime/metrics';
 import { ApiError } from '@logpond/schema/api-error';
 
@@ -120,7 +120,7 @@ export class IngestFlush implements AsyncDisposable {
       if (receipt !== undefined) accepted.push({ waiting, receipt });
       if (idempotencyKey !== undefined) break;
     }
-    if (accepted.length > 0) this.#send(lane, lane.encoder.finish(this.#now()), accepted);
+    if (accepted.length > 0) this.#send(lane, accepted);
   }
 
   /** Puts a batch into the block; a batch that is refused leaves no trace in it. */
@@ -135,43 +135,38 @@ export class IngestFlush implements AsyncDisposable {
       return renderReceipt(outcome, receivedAtMs);
     } catch (error) {
       refusedBatches.inc({ reason: error instanceof ApiError ? error.code : 'bug' });
-      reject(error);
+      if (request.idempotencyKey === undefined) reject(error);
+      else this.#track(this.#refuseKeyed(lane, waiting, error).catch(reject));
       return undefined;
     }
   }
 
-  #send(lane: Lane, encoded: EncodedBlock, accepted: readonly Accepted[]): void {
-    const work = this.#admit(lane, encoded, accepted).catch((error: unknown) => {
-      for (const { waiting } of accepted) waiting.reject(error);
-    });
+  /** A batch that is refused now may have been accepted before (its times have left the window meanwhile, say). */
+  async #refuseKeyed(lane: Lane, waiting: Waiting, refusal: unknown): Promise<void> {
+    const admission = await this.#stream.recall(lane.shard, identify(waiting.request));
+    if (admission === undefined) throw refusal;
+    settle([{ waiting, receipt: '' }], admission);
+  }
+
+  #send(lane: Lane, accepted: readonly Accepted[]): void {
+    this.#track(
+      this.#admit(lane, accepted).catch((error: unknown) => {
+        for (const { waiting } of accepted) waiting.reject(error);
+      }),
+    );
+  }
+
+  #track(work: Promise<void>): void {
     this.#inFlight.add(work);
     void work.finally(() => this.#inFlight.delete(work));
   }
 
-  async #admit(lane: Lane, encoded: EncodedBlock, accepted: readonly Accepted[]): Promise<void> {
+  async #admit(lane: Lane, accepted: readonly Accepted[]): Promise<void> {
+    const encoded = finishBlock(lane, this.#now());
     const startedAt = performance.now();
     const admission = await this.#stream.admit(lane.shard, encoded, findIdempotency(accepted));
     admitSeconds.observe((performance.now() - startedAt) / 1_000);
-    switch (admission.kind) {
-      case 'stored':
-        for (const { waiting, receipt } of accepted)
-          waiting.resolve({ receiptJson: receipt, replayed: false });
-        return;
-      case 'replayed':
-        for (const { waiting } of accepted)
-          waiting.resolve({ receiptJson: admission.receipt, replayed: true });
-        return;
-      case 'mismatch':
-        throw new ApiError('IDEMPOTENCY_MISMATCH', {
-          public: 'expected the body that was first sent with this Idempotency-Key, got another one',
-        });
-      case 'full':
-        refusedBatches.inc({ reason: 'budget' });
-        throw new ApiError('UNAVAILABLE', {
-          public: 'too much waits to be stored; send again',
-          retryAfterS: RETRY_AFTER_S,
-        });
-    }
+    settle(accepted, admission);
   }
 
   /** Waits until every batch in hand is answered; nothing may be submitted any more. */
@@ -183,19 +178,54 @@ export class IngestFlush implements AsyncDisposable {
   }
 }
 
+/** Runs in a timer of nobody's: a block that cannot be finished fails its requests, and the next one starts empty. */
+function finishBlock(lane: Lane, nowMs: number): EncodedBlock {
+  try {
+    return lane.encoder.finish(nowMs);
+  } catch (error) {
+    lane.encoder = new BlockEncoder();
+    throw error;
+  }
+}
+
+/** Answers the requests of one block. @throws {ApiError} when they are refused. */
+function settle(accepted: readonly Accepted[], admission: Admission): void {
+  switch (admission.kind) {
+    case 'stored':
+      for (const { waiting, receipt } of accepted) waiting.resolve({ receiptJson: receipt, replayed: false });
+      return;
+    case 'replayed':
+      for (const { waiting } of accepted) waiting.resolve({ receiptJson: admission.receipt, replayed: true });
+      return;
+    case 'mismatch':
+      throw new ApiError('IDEMPOTENCY_MISMATCH', {
+        public: 'expected the body that was first sent with this Idempotency-Key, got another one',
+      });
+    case 'full':
+      refusedBatches.inc({ reason: 'budget' });
+      throw new ApiError('UNAVAILABLE', {
+        public: 'too much waits to be stored; send again',
+        retryAfterS: RETRY_AFTER_S,
+      });
+  }
+}
+
 /** A keyed request is alone in its block. */
 function findIdempotency(accepted: readonly Accepted[]): Idempotency | undefined {
   const [first] = accepted;
   if (first?.waiting.request.idempotencyKey === undefined) return undefined;
-  const { body, projectId, idempotencyKey } = first.waiting.request;
-  const bodyHash = createHash('sha256').update(body).digest('hex');
-  return { projectId, key: idempotencyKey, bodyHash, receipt: first.receipt };
+  return { ...identify(first.waiting.request), receipt: first.receipt };
+}
+
+function identify({ projectId, idempotencyKey = '', body }: IngestRequest): Omit<Idempotency, 'receipt'> {
+  return { projectId, key: idempotencyKey, bodyHash: createHash('sha256').update(body).digest('hex') };
 }
 
 function renderReceipt(outcome: BatchOutcome, nowMs: number): string {
   const receipt = { received: outcome.accepted, timestamp: new Date(nowMs).toISOString() };
   if (outcome.rejectedCount === 0) return JSON.stringify(receipt);
-  return JSON.stringify({ ...receipt, rejected: outcome.rejected, rejectedCount: outcome.rejectedCount });
+  const rejected = outcome.rejected.map(({ index, code, message }) => ({ index, code, message }));
+  return JSON.stringify({ ...receipt, rejected, rejectedCount: outcome.rejectedCount });
 }
 
 const acceptedEntries = declareCounter('logpond_api_accepted_entries_total', {

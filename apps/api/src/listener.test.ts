@@ -105,6 +105,7 @@ describe('Listener', () => {
       'NONSENSE\r\n\r\n',
       `GET / HTTP/1.1\r\nHost: a\r\nX-Long: ${'x'.repeat(20_000)}\r\n\r\n`,
       'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
+      'GET / HTTP/1.1\r\nConnection: close\r\n\r\n',
       'GET / HTTP/1.1\r\nHost: a b\r\nConnection: close\r\n\r\n',
       'GET \\..\\x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n',
     ]) {
@@ -121,6 +122,11 @@ describe('Listener', () => {
     );
     expect(answer).toMatch(/^HTTP\/1.1 405/);
     expect(answer).not.toContain('X-Secret');
+  });
+
+  it('an expectation that nobody knows changes nothing', async () => {
+    const head = 'POST /api/v1/count HTTP/1.1\r\nHost: a\r\nExpect: miracles\r\nConnection: close\r\n';
+    expect(await talk(`${head}Content-Length: 3\r\n\r\nabc`, false)).toMatch(/^HTTP\/1.1 200 [^]*"bytes":3/);
   });
 
   it('two different lengths are refused', async () => {

@@ -40,9 +40,13 @@ export class Listener {
         connectionsCheckingInterval: CONNECTIONS_CHECK_MS,
         maxHeaderSize: HEADER_BYTES_MAX,
         noDelay: true,
+        // Node would answer without a body; a request without Host is refused above, with the error object.
+        requireHostHeader: false,
       },
       (incoming, outgoing) => void answer(incoming, outgoing),
     );
+    // An expectation nobody knows is passed over, not answered 417 without a body.
+    server.on('checkExpectation', (incoming, outgoing) => void answer(incoming, outgoing));
     server.maxHeadersCount = HEADERS_MAX;
     server.on('clientError', refuseBrokenRequest);
     server.listen(port, host);

@@ -92,7 +92,7 @@ async function answerExchange(exchange: Exchange): Promise<Answer> {
     deps,
   );
   for (const value of Object.values(params)) if (!isUuid(value)) throw new ApiError('NOT_FOUND');
-  const lease = deps.bodies.lease();
+  const lease = deps.bodies.lease(route.access.kind === 'public');
   let isDone = false;
   try {
     const body = route.body === undefined ? undefined : await readDeclaredBody(exchange, route.body, lease);

@@ -10,7 +10,10 @@ import { encodeEvents } from './tail-events.ts';
 /** What readers with the same wishes share. */
 export type TailView = { projectId: string; withProjectId: boolean; predicate: EntryPredicate };
 
-type Group = TailView & { clients: Set<TailClient> };
+/** Where a reader went live: it has, or did not ask for, what lies below. */
+type LivePoint = { epoch: number; offset: number };
+
+type Group = TailView & { clients: Map<TailClient, LivePoint> };
 
 /** One shard's live entries, given to the readers of its projects. */
 export class ShardFeed implements AsyncDisposable {
@@ -66,12 +69,17 @@ export class ShardFeed implements AsyncDisposable {
     this.#tail?.unwatch(projectId);
   }
 
-  /** The reader is given every block from now on. Returns the way out. */
-  join(view: TailView, filterKey: string, client: TailClient): () => void {
+  /**
+   * The reader is given every block from `from` on. Returns the way out.
+   *
+   * The tail may still deliver blocks below it: it catches up from the last block that was published, and those
+   * of a project that nobody tailed were not.
+   */
+  join(view: TailView, filterKey: string, client: TailClient, from: LivePoint): () => void {
     const key = `${view.projectId} ${view.withProjectId} ${filterKey}`;
-    const group = this.#groups.get(key) ?? { ...view, clients: new Set() };
+    const group = this.#groups.get(key) ?? { ...view, clients: new Map() };
     this.#groups.set(key, group);
-    group.clients.add(client);
+    group.clients.set(client, from);
     return () => {
       group.clients.delete(client);
       if (group.clients.size === 0) this.#groups.delete(key);
@@ -95,13 +103,15 @@ export class ShardFeed implements AsyncDisposable {
       const scope = { epoch, shard: this.#shard, firstOffset, fromOffset: 0, ...group };
       const chunk = encodeEvents(block, scope, group.predicate);
       if (chunk === undefined) continue;
-      for (const client of group.clients) client.push(chunk);
+      for (const [client, from] of group.clients) {
+        if (epoch !== from.epoch || firstOffset >= from.offset) client.push(chunk);
+      }
     }
   }
 
   #tellGap(): void {
     for (const group of this.#groups.values()) {
-      for (const client of group.clients) client.pushGap({ from: null, to: null, dropped: null });
+      for (const client of group.clients.keys()) client.pushGap({ from: null, to: null, dropped: null });
     }
   }
 

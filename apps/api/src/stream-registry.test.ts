@@ -56,6 +56,27 @@ describe('StreamRegistry', () => {
     registry.close();
   });
 
+  it('asks about a stream again only when the question before is answered', async () => {
+    vi.useFakeTimers();
+    try {
+      const { registry } = makeRegistry();
+      const hanging = Promise.withResolvers<boolean>();
+      let asked = 0;
+      registry.open('p', 'k', () => {
+        asked += 1;
+        return hanging.promise;
+      });
+      await vi.advanceTimersByTimeAsync(10_000);
+      expect(asked).toBe(1);
+      hanging.resolve(true);
+      await vi.advanceTimersByTimeAsync(1_500);
+      expect(asked).toBe(2);
+      registry.close();
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
   it('ends all streams at shutdown and refuses new ones with 503', () => {
     const { registry, isListening } = makeRegistry();
     const place = registry.open('p', undefined, yes);

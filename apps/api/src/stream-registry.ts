@@ -24,6 +24,7 @@ export class StreamRegistry {
   readonly #perProject = new Map<string, number>();
   readonly #stopListening: () => void;
   #timer: NodeJS.Timeout | undefined;
+  #isRechecking = false;
   #isClosed = false;
 
   /** @param onRevoked tells at once of keys that were revoked anywhere. */
@@ -82,8 +83,12 @@ export class StreamRegistry {
     }
   }
 
+  /** One round at a time: with a store that hangs, questions would otherwise pile up each second. */
   async #recheck(): Promise<void> {
+    if (this.#isRechecking) return;
+    this.#isRechecking = true;
     await Promise.all([...this.#open].map(async (stream) => this.#recheckOne(stream)));
+    this.#isRechecking = false;
   }
 
   async #recheckOne(stream: OpenStream): Promise<void> {

@@ -127,7 +127,9 @@ export class TailHub implements AsyncDisposable {
         );
         sinceMs = undefined;
       }
-      const leave = feed.join({ projectId, withProjectId, predicate }, nameFilter(request.filter), client);
+      const view = { projectId, withProjectId, predicate };
+      const from = { epoch: point.epoch, offset: position };
+      const leave = feed.join(view, nameFilter(request.filter), client, from);
       await gone;
       leave();
     } finally {

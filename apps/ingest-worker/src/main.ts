@@ -54,6 +54,9 @@ await runProcess('ingest-worker', async ({ signal, stack, log, fail }) => {
       consumer: 'ingest',
       onError: (error) =>
         error instanceof StoreError ? log.warn({ err: error }, 'a lease could not be kept') : fail(error),
+      onUnprepared: async () => {
+        await prepareStores(redis, clickhouse, store, signal);
+      },
       work: async (ownership, lost) => {
         using cursor = await LogCursor.open(redis, 'ingest', ownership);
         lost.addEventListener('abort', () => cursor[Symbol.dispose](), { once: true });

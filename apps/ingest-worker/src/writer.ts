@@ -4,6 +4,7 @@ import type { DecodedBlock } from '@logpond/log-block/decode';
 import { decodeSeq, encodeSeq } from '@logpond/log-block/entry-id';
 import { encodeNativePlan } from '@logpond/log-block/native';
 import type { NativePlan, PlanTarget } from '@logpond/log-block/native';
+import { isAtLimit } from '@logpond/db/log-cursor';
 import type { LogCursor, StreamRange } from '@logpond/db/log-cursor';
 import type { LogStore, PlanRange } from '@logpond/db/log-store';
 import { StoreError } from '@logpond/db/store-error';
@@ -13,8 +14,15 @@ import { planRange, readPlan } from './plan.ts';
 import type { Plan } from './plan.ts';
 
 const WAIT_MS = 2_000;
+/**
+ * Inflated bytes of one insert at most (a block more). Repetitive entries shrink 200-fold in the stream, so the
+ * stored bytes alone let a plan grow to gigabytes: a worker that died of one would die of it again for ever.
+ */
+const FLUSH_RAW_BYTES_MAX = 128 * 1024 * 1024;
 /** How often a shard's stream is trimmed, whether entries come or not. */
 const TRIM_MS = 1_000;
+/** Repairs of one verification; then it begins anew after a pause. */
+const REPAIRS_MAX = 3;
 const BACKOFF_MIN_MS = 100;
 const BACKOFF_MAX_MS = 5_000;
 /** Inserts take this share of a core at most while little arrives: each insert has a fixed price. */
@@ -78,7 +86,8 @@ type Shard = { cursor: LogCursor; deps: WriterDeps; log: Log; signal: AbortSigna
 /** Reads, plans and stores what lies at `done`. Undefined: this owner was replaced or is stopping. */
 async function writeNext(shard: Shard, done: number): Promise<{ to: number; isFull: boolean } | undefined> {
   const { cursor, deps } = shard;
-  const limits = { rowsMax: deps.flush.rowsMax, bytesMax: deps.flush.bytesMax };
+  const { rowsMax, bytesMax } = deps.flush;
+  const limits = { rowsMax, bytesMax, rawBytesMax: FLUSH_RAW_BYTES_MAX };
   const range = await retry(shard, 'read', async () => cursor.read(done, limits));
   if (range === undefined || shard.signal.aborted) return undefined;
   if (range.rows === 0) return { to: done, isFull: false };
@@ -89,7 +98,7 @@ async function writeNext(shard: Shard, done: number): Promise<{ to: number; isFu
   // given back: its next owner finds the plan and carries it out.
   if ((await retry(shard, 'plan', async () => cursor.writePlan(done, text), 1)) !== true) return undefined;
   if (!(await carryOut(shard, text, planned, range, false))) return undefined;
-  return { to: range.to, isFull: range.rows >= limits.rowsMax || range.bytes >= limits.bytesMax };
+  return { to: range.to, isFull: isAtLimit(range, limits) };
 }
 
 /** Insert, verify, commit. False: this owner was replaced or is stopping, and the plan stays for the next. */
@@ -162,7 +171,8 @@ function describePlan(shard: Shard, plan: Plan, parts: readonly { block: Decoded
 
 /**
  * Counts what is stored of a plan and inserts what is missing, under a token of its own. The token alone
- * is a hint: a deduplication window can be exceeded, and a server can be wrong.
+ * is a hint: a deduplication window can be exceeded, and a server can be wrong. So a repair that was accepted
+ * and still is not there gets the next token: the server would ignore other rows under one that it knows.
  */
 async function repair(
   shard: Shard,
@@ -179,27 +189,29 @@ async function repair(
     shard.log.error({ expected, count, plan: token }, 'more entries are stored than were acknowledged');
     return true;
   }
+  let stored = count;
+  for (let repairs = 1; repairs <= REPAIRS_MAX; repairs += 1) {
+    const rows = encodeMissing(await findMissing(store, range));
+    const facts = { expected, count: stored, missing: rows.rows, plan: token, repairs };
+    shard.log.warn(facts, 'repairing a plan that is stored in part');
+    await store.insertPlan(rows.chunks, `${token}#r${repairs}`, rows.rows);
+    stored = await store.countPlan(range);
+    if (stored < expected) continue;
+    repairedEntries.inc(expected - count);
+    return true;
+  }
+  const message = `expected ${expected} entries stored after ${REPAIRS_MAX} repairs, got ${stored}`;
+  throw new StoreError('clickhouse', 'unavailable', message);
+}
+
+/** Offsets of a plan that ClickHouse does not hold. */
+async function findMissing(store: LogStore, range: PlanRange): Promise<Set<number>> {
   const present = await store.listPlanOffsets(range);
   const missing = new Set<number>();
   const { offset: from } = decodeSeq(range.seqFrom);
   const { offset: to } = decodeSeq(range.seqTo);
   for (let offset = from; offset < to; offset += 1) if (!present.has(offset)) missing.add(offset);
-  const rows = encodeMissing(missing);
-  shard.log.warn(
-    { expected, count, missing: rows.rows, plan: token },
-    'repairing a plan that is stored in part',
-  );
-  repairedEntries.inc(rows.rows);
-  await store.insertPlan(rows.chunks, `${token}#r1`, rows.rows);
-  const after = await store.countPlan(range);
-  if (after < expected) {
-    throw new StoreError(
-      'clickhouse',
-      'unavailable',
-      `expected ${expected} entries stored after the repair, got ${after}`,
-    );
-  }
-  return true;
+  return missing;
 }
 
 /**

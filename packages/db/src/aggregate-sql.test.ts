@@ -1,7 +1,7 @@
 import { formatTimestampNs, parseTimestampNs } from '@logpond/schema/timestamp';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { startOfBucket } from './aggregate-sql.ts';
+import { buildTimeline, startOfBucket } from './aggregate-sql.ts';
 
 const HOUR_MS = 3_600_000;
 
@@ -29,6 +29,33 @@ describe('startOfBucket', () => {
         const start = startOfBucket(timeNs, { intervalMs, weekly: true });
         expect(start <= timeNs && timeNs < start + BigInt(intervalMs) * 1_000_000n).toBe(true);
         expect(new Date(Number(start / 1_000_000n)).getUTCDay()).toBe(1);
+      }),
+    );
+  });
+});
+
+describe('buildTimeline', () => {
+  it('binds only numbers that their types hold, whatever range and interval are asked for', () => {
+    const bound = { Int64: 2n ** 63n, UInt32: 2n ** 32n } as const;
+    const time = fc.bigInt({ min: 0n, max: 2n ** 63n - 1n });
+    fc.assert(
+      fc.property(time, time, fc.integer({ min: 1, max: 2_501_999_792 }), (a, b, hours) => {
+        const [fromNs, toNs] = a < b ? [a, b] : [b, a];
+        const filter = {
+          services: [],
+          levels: [],
+          notServices: [],
+          notLevels: [],
+          notTexts: [],
+          metadata: [],
+        };
+        const query = { filter, fromNs, toNs, intervalMs: hours * HOUR_MS, weekly: false };
+        const scope = { projectId: '0199a1b2-0000-7000-8000-000000000001', oldestNs: 0n };
+        const { sql, params } = buildTimeline(scope, query);
+        for (const [, name = '', type] of sql.matchAll(/\{(p\d+):(Int64|UInt32)\}/g)) {
+          const value = BigInt(params[name] as string | number);
+          expect(value < bound[type as 'Int64' | 'UInt32']).toBe(true);
+        }
       }),
     );
   });

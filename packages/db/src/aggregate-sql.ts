@@ -10,6 +10,10 @@ const DAY_NS = 24n * HOUR_NS;
 const FIRST_MONDAY_NS = -3n * DAY_NS;
 /** From here on the roll-up is worth its two raw edges. */
 const ROLL_UP_RANGE_MIN_NS = DAY_NS;
+/** The last whole hour that the roll-up's column (seconds in 32 bits) can hold; entries of 2106 are counted singly. */
+const ROLL_UP_END_NS = ((2n ** 32n * 1_000_000_000n) / HOUR_NS) * HOUR_NS;
+/** An interval that outlasts every time there is puts everything into one bucket, whatever its length. */
+const INTERVAL_MAX_NS = 2n ** 63n - 1n;
 const BUCKETS_MAX = 10_080;
 const LEVELS_COUNT = 5;
 const TOP_MAX = 10;
@@ -32,7 +36,8 @@ export function buildTimeline(scope: ReadScope, query: AggregateQuery): BoundQue
   const bindings = new SqlBindings();
   const intervalNs = BigInt(query.intervalMs) * 1_000_000n;
   const origin = bindings.bind('Int64', (query.weekly ? FIRST_MONDAY_NS : 0n).toString());
-  const interval = bindings.bind('Int64', intervalNs.toString());
+  const boundNs = intervalNs < INTERVAL_MAX_NS ? intervalNs : INTERVAL_MAX_NS;
+  const interval = bindings.bind('Int64', boundNs.toString());
   const rows = countEntries(bindings, scope, query, intervalNs % HOUR_NS === 0n);
   const sql = `SELECT intDiv(ns - ${origin}, ${interval}) * ${interval} + ${origin} AS bucketNs, level,
     sum(n) AS entries FROM (${rows}) GROUP BY bucketNs, level`;
@@ -106,10 +111,10 @@ function findWholeHours(
   if (!isPlain || fromNs < 0n || query.toNs - fromNs <= ROLL_UP_RANGE_MIN_NS) {
     return undefined;
   }
-  return {
-    startNs: ((fromNs + HOUR_NS - 1n) / HOUR_NS) * HOUR_NS,
-    endNs: ((query.toNs + 1n) / HOUR_NS) * HOUR_NS,
-  };
+  const startNs = ((fromNs + HOUR_NS - 1n) / HOUR_NS) * HOUR_NS;
+  const endNs = ((query.toNs + 1n) / HOUR_NS) * HOUR_NS;
+  if (startNs >= ROLL_UP_END_NS) return undefined;
+  return { startNs, endNs: endNs < ROLL_UP_END_NS ? endNs : ROLL_UP_END_NS };
 }
 
 function bindHour(bindings: SqlBindings, timeNs: bigint): string {

@@ -4,9 +4,12 @@ import type { ClickHouseClient, ClickHouseSettings } from '@clickhouse/client';
 import { isBrokenConnection, toStoreError } from './clickhouse-error.ts';
 import type { ClickHouseUse } from './clickhouse-error.ts';
 import type { StoreSettings } from './settings.ts';
+import { StoreError } from './store-error.ts';
 
 /** Connections for reads, and with it the reads of one process that run at once; more of them wait. */
 const READ_CONNECTIONS_MAX = 16;
+/** Reads that may wait for a connection; one more would only wait longer than its client does. */
+const READS_WAITING_MAX = 64;
 /** Connections for inserts, counts and migrations. */
 const WORK_CONNECTIONS_MAX = 8;
 /** Above the engine's own limit of 10 s, so that the engine's answer comes first. */
@@ -52,6 +55,7 @@ export class ClickHouseStore implements AsyncDisposable {
   readonly #reads: ClickHouseClient;
   readonly #work: ClickHouseClient;
   readonly #settings: ClickHouseSettingsIn;
+  #readsInHand = 0;
   #hasTopKCache: Promise<boolean> | undefined;
 
   constructor(settings: ClickHouseSettingsIn) {
@@ -74,10 +78,16 @@ export class ClickHouseStore implements AsyncDisposable {
       wait_end_of_query: 1,
       ...this.#tag(projectId),
     };
-    if (await this.#knowsTopKCache()) {
-      settings['use_query_condition_cache_for_top_k'] = 1;
+    if (this.#readsInHand >= READ_CONNECTIONS_MAX + READS_WAITING_MAX) {
+      throw new StoreError('clickhouse', 'unavailable', 'too many searches wait for ClickHouse');
     }
-    return this.#rows<Row>(this.#reads, query.sql, query.params, settings, 'read');
+    this.#readsInHand += 1;
+    try {
+      if (await this.#knowsTopKCache()) settings['use_query_condition_cache_for_top_k'] = 1;
+      return await this.#rows<Row>(this.#reads, query.sql, query.params, settings, 'read');
+    } finally {
+      this.#readsInHand -= 1;
+    }
   }
 
   /** Rows across all projects, for the system's own bookkeeping; no limits but the connection's 300 s. */

@@ -185,7 +185,8 @@ export function mapRedisError(error: unknown): Error {
     /^(ERR|WRONGTYPE|NOSCRIPT|CROSSSLOT|NOPERM)\b/.test(message) &&
     !/max number of clients/.test(message)
   ) {
-    return error instanceof Error ? error : new Error(message);
+    // Without the client's own error: it carries the command with its arguments, log entries among them.
+    return new Error(`Redis refused a command; ${message}`);
   }
   return new StoreError('redis', 'unavailable', `Redis did not do it; ${message}`, { cause: error });
 }

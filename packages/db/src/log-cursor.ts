@@ -24,14 +24,31 @@ export type StreamBlock = {
   /** Offset of its first entry. */
   firstOffset: number;
   rows: number;
+  /** What the block's columns take when they are inflated. */
+  rawBytes: number;
   block: Buffer;
   digest: Buffer;
 };
 
-/** Entries `[from, to)` of a shard, whole blocks. */
-export type StreamRange = { from: number; to: number; rows: number; bytes: number; blocks: StreamBlock[] };
+/** Entries `[from, to)` of a shard, whole blocks; `bytes` as they lie in the stream, `rawBytes` inflated. */
+export type StreamRange = {
+  from: number;
+  to: number;
+  rows: number;
+  bytes: number;
+  rawBytes: number;
+  blocks: StreamBlock[];
+};
 
-export type ReadLimits = { rowsMax: number; bytesMax: number };
+/** Reading stops with the block that reaches one of them. */
+export type ReadLimits = { rowsMax: number; bytesMax: number; rawBytesMax: number };
+
+/** Whether a range has reached one of the limits. */
+export function isAtLimit(range: StreamRange, limits: ReadLimits): boolean {
+  return (
+    range.rows >= limits.rowsMax || range.bytes >= limits.bytesMax || range.rawBytes >= limits.rawBytesMax
+  );
+}
 
 /** What a lease gives: who owns which shard, and where it goes on. */
 export type Ownership = {
@@ -98,7 +115,7 @@ export class LogCursor implements Disposable {
    * @throws {Error} when the stream does not hold `from` any more although it holds later entries.
    */
   async read(from: number, limits: ReadLimits): Promise<StreamRange> {
-    return this.#collect(from, (range) => range.rows < limits.rowsMax && range.bytes < limits.bytesMax, '+');
+    return this.#collect(from, (range) => !isAtLimit(range, limits), '+');
   }
 
   /** Reads exactly `[from, to)`: the range of a plan that was written down before. */
@@ -116,7 +133,7 @@ export class LogCursor implements Disposable {
     wantsMore: (range: StreamRange) => boolean,
     end: string,
   ): Promise<StreamRange> {
-    const range: StreamRange = { from, to: from, rows: 0, bytes: 0, blocks: [] };
+    const range: StreamRange = { from, to: from, rows: 0, bytes: 0, rawBytes: 0, blocks: [] };
     let ended = false;
     while (!ended && wantsMore(range)) {
       const blocks = await readBlocks(this.#reader, this.#keys.log, `${range.to}-0`, end, READ_BLOCKS);
@@ -130,6 +147,7 @@ export class LogCursor implements Disposable {
         range.to += block.rows;
         range.rows += block.rows;
         range.bytes += block.block.length + block.digest.length;
+        range.rawBytes += block.rawBytes;
         if (!wantsMore(range)) break;
       }
       ended = blocks.length < READ_BLOCKS;
@@ -209,9 +227,11 @@ export function toStreamBlock(id: Buffer, fields: Buffer[]): StreamBlock {
       `expected the fields b and d in stream entry ${id.toString()}, got ${fields.length / 2} fields`,
     );
   }
+  const { rows, rawBytes } = readBlockHeader(block);
   return {
     firstOffset: Number.parseInt(id.toString('latin1'), 10),
-    rows: readBlockHeader(block).rows,
+    rows,
+    rawBytes,
     block,
     digest,
   };

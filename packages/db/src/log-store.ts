@@ -47,8 +47,9 @@ const INSERT_SETTINGS: ClickHouseSettings = {
   min_insert_block_size_rows: '1048576',
   min_insert_block_size_bytes: '1073741824',
   max_insert_threads: '1',
-  // 90 days by day at most (pipeline.md §8), above which a plan is refused rather than stored in part.
-  max_partitions_per_insert_block: '100',
+  // One batch of a project that keeps 10 years may span 123 partitions, and all retention classes together 250.
+  // The default of 100 refused such a plan for ever, and with it whatever lay behind it in its shard.
+  max_partitions_per_insert_block: '1000',
 };
 
 const INSERT_SQL = `INSERT INTO logs (${NATIVE_COLUMNS.map(({ name }) => name).join(', ')}) FORMAT Native`;

@@ -1,9 +1,11 @@
 import { createHash } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { EncodedBlock } from '@logpond/log-block/encode';
+import { mapRedisError } from './connect.ts';
 import type { RedisStore } from './connect.ts';
 import { RedisScript } from './redis-script.ts';
 import { shardKeys, shardOf } from './shard-map.ts';
+import type { ShardKeys } from './shard-map.ts';
 import { StoreError } from './store-error.ts';
 
 const admitScript = new RedisScript('log-stream.lua/admit.lua');
@@ -47,8 +49,14 @@ export class LogStream {
     this.#limitBytes = Math.floor((redis.budgetBytes / redis.shards) * ADMIT_SHARE);
   }
 
-  /** Opens a connection of its own for the blocks. @throws {StoreError} `unavailable`. */
+  /**
+   * Opens a connection of its own for the blocks.
+   *
+   * @throws {StoreError} `unavailable`.
+   * @throws {Error} when the streams were begun with another number of shards.
+   */
   static async open(redis: RedisStore): Promise<LogStream> {
+    await assertShards(redis);
     return new LogStream(redis, await redis.writer());
   }
 
@@ -78,12 +86,34 @@ export class LogStream {
       ...projects,
     ];
     if (idempotency !== undefined) {
-      const keyHash = createHash('sha256').update(idempotency.key).digest('hex').slice(0, 32);
-      scriptKeys.push(keys.idempotency(idempotency.projectId, keyHash));
+      scriptKeys.push(idempotencyKey(keys, idempotency));
       args.push(idempotency.bodyHash, idempotency.receipt, IDEMPOTENCY_TTL_MS);
     }
     return readAdmission(await admitScript.run(this.#writer, scriptKeys, args));
   }
+
+  /**
+   * What is remembered under a key, for a body that would be refused now: what was accepted once stays accepted.
+   * Undefined when there is nothing.
+   *
+   * @throws {StoreError} `unavailable`.
+   */
+  async recall(shard: number, idempotency: Omit<Idempotency, 'receipt'>): Promise<Admission | undefined> {
+    const key = idempotencyKey(shardKeys(this.#redis.prefix, shard), idempotency);
+    try {
+      const [body, receipt] = await this.#writer.hmget(key, 'body', 'receipt');
+      if (typeof body !== 'string') return undefined;
+      return body === idempotency.bodyHash
+        ? { kind: 'replayed', receipt: receipt ?? '' }
+        : { kind: 'mismatch' };
+    } catch (error) {
+      throw mapRedisError(error);
+    }
+  }
+}
+
+function idempotencyKey(keys: ShardKeys, { projectId, key }: Pick<Idempotency, 'projectId' | 'key'>): string {
+  return keys.idempotency(projectId, createHash('sha256').update(key).digest('hex').slice(0, 32));
 }
 
 function readAdmission(answer: unknown): Admission {
@@ -112,15 +142,34 @@ function readAdmission(answer: unknown): Admission {
  * entry ever repeats, even after Redis was lost.
  *
  * @param findMaxEpoch the highest epoch stored for a shard, 0 when none.
+ * @throws {Error} when these streams were begun with another number of shards.
  */
 export async function prepareShards(
   redis: RedisStore,
   findMaxEpoch: (shard: number) => Promise<number>,
 ): Promise<void> {
+  await ask(redis.client.setnx(`${redis.prefix}:{cp}:log-shards`, redis.shards));
+  await assertShards(redis);
   for (let shard = 0; shard < redis.shards; shard += 1) {
     const { state } = shardKeys(redis.prefix, shard);
-    if ((await redis.client.hget(state, 'epoch')) !== null) continue;
+    if ((await ask(redis.client.hget(state, 'epoch'))) !== null) continue;
     const epoch = (await findMaxEpoch(shard)) + 1;
     await prepareScript.run(redis.client, [state], [epoch]);
+  }
+}
+
+/** With another number of shards projects would change streams, and what waits in the left ones would never be stored. */
+async function assertShards(redis: RedisStore): Promise<void> {
+  const known = await ask(redis.client.get(`${redis.prefix}:{cp}:log-shards`));
+  if (known !== null && Number(known) !== redis.shards) {
+    throw new Error(`SHARDS: expected ${known}, as these streams were begun with; got ${redis.shards}`);
+  }
+}
+
+async function ask<T>(answer: Promise<T>): Promise<T> {
+  try {
+    return await answer;
+  } catch (error) {
+    throw mapRedisError(error);
   }
 }

@@ -28,6 +28,7 @@ export class ShardLeases implements AsyncDisposable {
   readonly #consumer: Consumer;
   readonly #work: (ownership: Ownership, signal: AbortSignal) => Promise<void>;
   readonly #onError: (error: unknown) => void;
+  readonly #onUnprepared: (() => Promise<void>) | undefined;
   readonly #workerId = randomUUID();
   readonly #held = new Map<number, Held>();
   #timer: NodeJS.Timeout | undefined;
@@ -41,11 +42,14 @@ export class ShardLeases implements AsyncDisposable {
     work: (ownership: Ownership, signal: AbortSignal) => Promise<void>;
     /** Told of every failure of Redis or of `work`. */
     onError: (error: unknown) => void;
+    /** Prepares the shards again: a Redis that was emptied has none. Without it, another consumer does. */
+    onUnprepared?: () => Promise<void>;
   }) {
     this.#redis = options.redis;
     this.#consumer = options.consumer;
     this.#work = options.work;
     this.#onError = options.onError;
+    this.#onUnprepared = options.onUnprepared;
   }
 
   /** Shards held at this moment. */
@@ -105,8 +109,11 @@ export class ShardLeases implements AsyncDisposable {
     const args = [this.#consumer, holder, LEASE_TTL_MS];
     const answer = await ownScript.run(this.#redis.client, [keys.lease(this.#consumer), keys.state], args);
     const [kind, fence = '', epoch, done, plan] = Array.isArray(answer) ? answer.map(String) : [];
-    if (kind === 'unprepared')
+    if (kind === 'unprepared') {
+      await this.#onUnprepared?.();
+      // The next tick takes it.
       throw new StoreError('redis', 'unavailable', `shard ${shard} is not prepared yet`);
+    }
     if (kind !== 'taken') return;
     const ownership = { shard, fence, epoch: Number(epoch), done: Number(done), plan: plan || undefined };
     const controller = new AbortController();

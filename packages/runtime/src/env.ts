@@ -67,7 +67,13 @@ const SECRET_NAME = /PASSWORD|SECRET|TOKEN/;
 
 function describe(name: string, value: string): string {
   if (SECRET_NAME.test(name)) return 'a value that is kept secret';
-  return JSON.stringify(value.length > 80 ? `${value.slice(0, 80)}…` : value);
+  const shown = maskCredentials(value);
+  return JSON.stringify(shown.length > 80 ? `${shown.slice(0, 80)}…` : shown);
+}
+
+/** A password may hold an @ or a slash itself, in a URL that is therefore refused too: up to the last @. */
+function maskCredentials(value: string): string {
+  return value.replace(/(\/\/).*@/, '$1***@');
 }
 
 /** The effective settings as they may be logged: secrets and the credentials inside URLs are masked. */
@@ -75,7 +81,7 @@ export function maskConfig(config: Readonly<Record<string, unknown>>): Record<st
   return Object.fromEntries(
     Object.entries(config).map(([name, value]) => {
       if (value !== undefined && value !== '' && SECRET_NAME.test(name)) return [name, '***'];
-      if (typeof value === 'string') return [name, value.replace(/(\w+:\/\/)[^@/]*@/, '$1***@')];
+      if (typeof value === 'string') return [name, maskCredentials(value)];
       return [name, value];
     }),
   );

@@ -1,5 +1,5 @@
 import { pino } from 'pino';
-import type { Logger } from 'pino';
+import type { Logger, LoggerOptions } from 'pino';
 
 export type Log = Logger;
 
@@ -13,12 +13,16 @@ const SECRET_FIELDS = ['authorization', 'cookie', 'password', 'token', 'apiKey',
  * (`lp_…`) or a session token (`ls_…`) is cut out of the finished line.
  */
 export function createLog(component: string, level = 'info'): Log {
-  return pino({
+  // A reader that went away must not hold the process up: its lines are dropped. (Pino's own destination
+  // repeats a write to a closed pipe for ever.)
+  if (process.stdout.listenerCount('error') === 0) process.stdout.on('error', () => {});
+  const options: LoggerOptions = {
     level,
     base: { component, pid: process.pid },
     timestamp: pino.stdTimeFunctions.isoTime,
     formatters: { level: (label) => ({ level: label }) },
     redact: { paths: SECRET_FIELDS.flatMap((field) => [`["${field}"]`, `*["${field}"]`]), censor: '***' },
     hooks: { streamWrite: (line) => line.replace(SECRET_PATTERN, '$1***') },
-  });
+  };
+  return pino(options, process.stdout);
 }

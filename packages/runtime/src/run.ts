@@ -45,9 +45,11 @@ export async function runProcess(
     controller.signal.addEventListener('abort', () => resolve(), { once: true });
   });
   try {
+    // A start may wait long for a store; a signal ends that too, and what is open by then is closed.
     await Promise.race([
       main({ signal: controller.signal, stack, log, fail: failure.reject }),
       failure.promise,
+      stopped,
     ]);
     await Promise.race([stopped, failure.promise]);
   } catch (error) {

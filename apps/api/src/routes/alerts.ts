@@ -40,12 +40,17 @@ export function alertRoutes({ alertRules }: Pick<ApiDeps, 'alertRules'>): RouteD
   ];
 }
 
-/** A rule as it is returned: what was given, and the same in the flat form. A webhook's secret stays here. */
+/**
+ * A rule as it is returned: what was given, and the same in the flat form. A webhook's secret stays here, and
+ * of its headers (one may carry a token) only the names leave: every viewer of the project sees the rule.
+ */
 function viewRule(rule: AlertRuleDocument): Record<string, unknown> {
   const notifications = rule.notifications.map((notification) => {
     if (notification.type === 'email') return notification;
-    const { secret: _secret, ...config } = notification.config;
-    return { ...notification, config };
+    const { secret: _secret, headers, ...config } = notification.config;
+    if (headers === undefined) return { ...notification, config };
+    const masked = Object.fromEntries(Object.keys(headers).map((name) => [name, '***']));
+    return { ...notification, config: { ...config, headers: masked } };
   });
   return { ...rule, ...flattenAlertRule(rule), notifications, state: 'ok', lastTriggeredAt: null };
 }

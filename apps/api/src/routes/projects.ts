@@ -28,7 +28,13 @@ export function projectRoutes(deps: ProjectDeps): RouteDeclaration[] {
       answers: { 201: { description: 'It exists', schema: oneSchema } },
       handle: async (request) => ({
         status: 201,
-        value: { project: await projects.create(actorOf(request), request.body) },
+        value: {
+          project: await projects.create(actorOf(request), {
+            ...request.body,
+            // The one whose role was checked, in its own spelling; the body may write the id in capitals.
+            organizationId: request.caller.organization?.id ?? request.body.organizationId,
+          }),
+        },
       }),
     }),
     declareRoute({
