@@ -11,6 +11,7 @@ import { shardKeys } from '@logpond/db/shard-map';
 import { readTailRange, ShardTail } from '@logpond/db/tail';
 import { BlockEncoder } from '@logpond/log-block/encode';
 import type { EncodedBlock } from '@logpond/log-block/encode';
+import { encodeSeq } from '@logpond/log-block/entry-id';
 import { spawnRedis } from '@logpond/standalone/redis';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -43,7 +44,7 @@ function settings(budgetBytes = 268_435_456): Parameters<typeof connectRedis>[0]
 beforeEach(async () => {
   prefixes += 1;
   redis = await connectRedis(settings());
-  await prepareShards(redis, async () => Promise.resolve(0));
+  await prepareShards(redis, new Map());
   stream = await LogStream.open(redis);
   return async () => redis[Symbol.asyncDispose]();
 });
@@ -110,9 +111,7 @@ describe('admit', () => {
   });
 
   it('another number of shards is refused at start: what waits in a left stream would never be stored', async () => {
-    await using wider = await connectRedis({ ...settings(), SHARDS: 2 });
-    await expect(prepareShards(wider, async () => Promise.resolve(0))).rejects.toThrow('SHARDS: expected 1');
-    await expect(LogStream.open(wider)).rejects.toThrow('SHARDS: expected 1');
+    await expect(connectRedis({ ...settings(), SHARDS: 2 })).rejects.toThrow('SHARDS: expected 1');
   });
 
   it('is unavailable before the shard has its epoch', async () => {
@@ -124,11 +123,22 @@ describe('admit', () => {
 
   it('an emptied Redis goes on one epoch above what ClickHouse holds, and an epoch in force stays', async () => {
     const { state } = shardKeys(redis.prefix, 0);
-    await prepareShards(redis, async () => Promise.resolve(41));
+    await prepareShards(redis, new Map([[0, encodeSeq(1, 0)]]));
     expect(await redis.client.hget(state, 'epoch')).toBe('1');
     await redis.client.del(state);
-    await prepareShards(redis, async () => Promise.resolve(41));
-    expect(await redis.client.hget(state, 'epoch')).toBe('42');
+    await prepareShards(redis, new Map([[0, encodeSeq(41, 7)]]));
+    expect(await redis.client.hmget(state, 'epoch', 'next')).toEqual(['42', '1']);
+  });
+
+  it('a Redis that is older than ClickHouse is refused: its next offsets were given out before', async () => {
+    await stream.admit(0, makeBlock(3));
+    await prepareShards(redis, new Map([[0, encodeSeq(1, 3)]]));
+    await expect(prepareShards(redis, new Map([[0, encodeSeq(1, 4)]]))).rejects.toThrow(
+      'older than ClickHouse',
+    );
+    await expect(prepareShards(redis, new Map([[0, encodeSeq(2, 1)]]))).rejects.toThrow(
+      'older than ClickHouse',
+    );
   });
 });
 

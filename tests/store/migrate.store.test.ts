@@ -66,6 +66,20 @@ describe('the migrations', () => {
     expect(await migrateClickHouse(store)).toEqual({ applied: [] });
     await checkSchema(store);
   });
+
+  it.each(['fsync_after_insert', 'fsync_part_directory', 'non_replicated_deduplication_window'])(
+    'a table whose %s was changed is refused at start',
+    async (setting) => {
+      await using store = connectClickHouse({
+        ...engine.settings,
+        CLICKHOUSE_DATABASE: `without_${setting}`,
+      });
+      await store.createDatabase();
+      await migrateClickHouse(store);
+      await store.command(`ALTER TABLE logs MODIFY SETTING ${setting} = 0`);
+      await expect(checkSchema(store)).rejects.toThrow('the table logs would lose or repeat entries');
+    },
+  );
 });
 
 async function readStatements(): Promise<string[]> {

@@ -25,8 +25,11 @@ const TRIM_MS = 1_000;
 const REPAIRS_MAX = 3;
 const BACKOFF_MIN_MS = 100;
 const BACKOFF_MAX_MS = 5_000;
-/** Inserts take this share of a core at most while little arrives: each insert has a fixed price. */
-const IDLE_DUTY = 0.1;
+/** An insert has a fixed price, so a shard rests after one for this many times as long as it took … */
+const REST_FACTOR = 10;
+/** … but while few entries come, not for longer than this: somebody may be waiting for each of them. */
+const FEW_ROWS = 1_000;
+const REST_FEW_MS = 250;
 
 export type WriterDeps = {
   store: LogStore;
@@ -76,21 +79,26 @@ export async function writeShard(
     const next = await writeNext(shard, done);
     if (next === undefined) return;
     done = next.to;
+    const restMax =
+      next.rows < FEW_ROWS ? Math.min(REST_FEW_MS, deps.flush.intervalMs) : deps.flush.intervalMs;
     const costMs = performance.now() - startedAt;
-    notBefore = next.isFull ? 0 : startedAt + Math.min(costMs / IDLE_DUTY, deps.flush.intervalMs);
+    notBefore = next.isFull ? 0 : startedAt + Math.min(costMs * REST_FACTOR, restMax);
   }
 }
 
 type Shard = { cursor: LogCursor; deps: WriterDeps; log: Log; signal: AbortSignal };
 
 /** Reads, plans and stores what lies at `done`. Undefined: this owner was replaced or is stopping. */
-async function writeNext(shard: Shard, done: number): Promise<{ to: number; isFull: boolean } | undefined> {
+async function writeNext(
+  shard: Shard,
+  done: number,
+): Promise<{ to: number; rows: number; isFull: boolean } | undefined> {
   const { cursor, deps } = shard;
   const { rowsMax, bytesMax } = deps.flush;
   const limits = { rowsMax, bytesMax, rawBytesMax: FLUSH_RAW_BYTES_MAX };
   const range = await retry(shard, 'read', async () => cursor.read(done, limits));
   if (range === undefined || shard.signal.aborted) return undefined;
-  if (range.rows === 0) return { to: done, isFull: false };
+  if (range.rows === 0) return { to: done, rows: 0, isFull: false };
   const planned = await retry(shard, 'plan', async () => planRange(range, deps.retentionClassOf, deps.now()));
   if (planned === undefined) return undefined;
   const text = JSON.stringify(planned);
@@ -98,7 +106,7 @@ async function writeNext(shard: Shard, done: number): Promise<{ to: number; isFu
   // given back: its next owner finds the plan and carries it out.
   if ((await retry(shard, 'plan', async () => cursor.writePlan(done, text), 1)) !== true) return undefined;
   if (!(await carryOut(shard, text, planned, range, false))) return undefined;
-  return { to: range.to, isFull: isAtLimit(range, limits) };
+  return { to: range.to, rows: range.rows, isFull: isAtLimit(range, limits) };
 }
 
 /** Insert, verify, commit. False: this owner was replaced or is stopping, and the plan stays for the next. */

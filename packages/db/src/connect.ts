@@ -1,5 +1,6 @@
 import { Redis } from 'ioredis';
 import type { RedisOptions } from 'ioredis';
+import { shardCountKey } from './shard-map.ts';
 import { StoreError } from './store-error.ts';
 import type { StoreSettings } from './settings.ts';
 
@@ -126,6 +127,7 @@ export async function connectRedis(settings: RedisSettings): Promise<RedisStore>
   try {
     await waitUntilReady(store.client);
     await assertServerSettings(store.client, settings.REDIS_BUDGET_BYTES);
+    await assertShards(store);
     return store;
   } catch (error) {
     await store[Symbol.asyncDispose]();
@@ -175,6 +177,14 @@ async function assertServerSettings(client: Redis, budgetBytes: number): Promise
   }
   if (problems.length > 0)
     throw new Error(`this Redis would lose acknowledged entries; ${problems.join('; ')}`);
+}
+
+/** With another number of shards projects would change streams, and what waits in the left ones would never be stored. */
+async function assertShards({ client, prefix, shards }: RedisStore): Promise<void> {
+  const inForce = await client.get(shardCountKey(prefix));
+  if (inForce !== null && Number(inForce) !== shards) {
+    throw new Error(`SHARDS: expected ${inForce}, as these streams were begun with; got ${shards}`);
+  }
 }
 
 /** Whatever a Redis command threw, as a StoreError; a refusal that we caused ourselves stays what it is. */

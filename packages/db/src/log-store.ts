@@ -95,16 +95,11 @@ export class LogStore {
     return new Set(rows.map(({ seqText }) => decodeSeq(BigInt(seqText)).offset));
   }
 
-  /** The greatest seq stored of a shard, 0n when there is none; reads the shard and seq columns of all rows. */
-  async findMaxSeq(shard: number): Promise<bigint> {
-    const sql = 'SELECT toString(max(seq)) AS seqText FROM logs WHERE shard = {shard:UInt8}';
-    const [row] = await this.#clickhouse.readInternal<{ seqText: string }>(sql, { shard });
-    return BigInt(row?.seqText ?? '0');
-  }
-
-  /** The greatest epoch stored of a shard, 0 when there is none. */
-  async findMaxEpoch(shard: number): Promise<number> {
-    return decodeSeq(await this.findMaxSeq(shard)).epoch;
+  /** The greatest seq stored of each shard that has any; reads the shard and seq columns of all rows. */
+  async findMaxSeqs(): Promise<Map<number, bigint>> {
+    const sql = 'SELECT shard, toString(max(seq)) AS seqText FROM logs GROUP BY shard';
+    const rows = await this.#clickhouse.readInternal<{ shard: number; seqText: string }>(sql);
+    return new Map(rows.map(({ shard, seqText }) => [shard, BigInt(seqText)]));
   }
 
   /** One page; a cursor made for another project, filter or order is `invalid_query`. */

@@ -1,10 +1,11 @@
 import { createHash } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { EncodedBlock } from '@logpond/log-block/encode';
+import { decodeSeq, encodeSeq } from '@logpond/log-block/entry-id';
 import { mapRedisError } from './connect.ts';
 import type { RedisStore } from './connect.ts';
 import { RedisScript } from './redis-script.ts';
-import { shardKeys, shardOf } from './shard-map.ts';
+import { shardCountKey, shardKeys, shardOf } from './shard-map.ts';
 import type { ShardKeys } from './shard-map.ts';
 import { StoreError } from './store-error.ts';
 
@@ -56,7 +57,6 @@ export class LogStream {
    * @throws {Error} when the streams were begun with another number of shards.
    */
   static async open(redis: RedisStore): Promise<LogStream> {
-    await assertShards(redis);
     return new LogStream(redis, await redis.writer());
   }
 
@@ -141,28 +141,24 @@ function readAdmission(answer: unknown): Admission {
  * Gives every shard that has none its epoch: one above what ClickHouse holds, so that no identity of an
  * entry ever repeats, even after Redis was lost.
  *
- * @param findMaxEpoch the highest epoch stored for a shard, 0 when none.
- * @throws {Error} when these streams were begun with another number of shards.
+ * @param maxSeqs the greatest seq stored of each shard, read before this call.
+ * @throws {Error} when a shard is older than what ClickHouse holds of it (a Redis that was restored from a
+ *   copy): its next offsets were given out before, and what they name now would be taken for stored.
  */
-export async function prepareShards(
-  redis: RedisStore,
-  findMaxEpoch: (shard: number) => Promise<number>,
-): Promise<void> {
-  await ask(redis.client.setnx(`${redis.prefix}:{cp}:log-shards`, redis.shards));
-  await assertShards(redis);
+export async function prepareShards(redis: RedisStore, maxSeqs: ReadonlyMap<number, bigint>): Promise<void> {
+  await ask(redis.client.setnx(shardCountKey(redis.prefix), redis.shards));
   for (let shard = 0; shard < redis.shards; shard += 1) {
+    const stored = decodeSeq(maxSeqs.get(shard) ?? 0n);
     const { state } = shardKeys(redis.prefix, shard);
-    if ((await ask(redis.client.hget(state, 'epoch'))) !== null) continue;
-    const epoch = (await findMaxEpoch(shard)) + 1;
-    await prepareScript.run(redis.client, [state], [epoch]);
-  }
-}
-
-/** With another number of shards projects would change streams, and what waits in the left ones would never be stored. */
-async function assertShards(redis: RedisStore): Promise<void> {
-  const known = await ask(redis.client.get(`${redis.prefix}:{cp}:log-shards`));
-  if (known !== null && Number(known) !== redis.shards) {
-    throw new Error(`SHARDS: expected ${known}, as these streams were begun with; got ${redis.shards}`);
+    const [epoch, next] = await ask(redis.client.hmget(state, 'epoch', 'next'));
+    if (typeof epoch !== 'string') {
+      await prepareScript.run(redis.client, [state], [stored.epoch + 1]);
+    } else if (encodeSeq(Number(epoch), Number(next)) <= (maxSeqs.get(shard) ?? 0n)) {
+      throw new Error(
+        `shard ${shard}: this Redis is older than ClickHouse; expected its next entry above ${stored.offset} of epoch ` +
+          `${stored.epoch}, got ${next} of epoch ${epoch}. Entries it takes now wait; bring back its newest copy`,
+      );
+    }
   }
 }
 

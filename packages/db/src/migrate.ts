@@ -44,7 +44,35 @@ export async function migrateClickHouse(store: ClickHouseStore): Promise<{ appli
   return { applied };
 }
 
-/** Throws, naming what is missing, when the schema is older than this release needs; a newer one is fine. */
+/** What the table of entries must say for a commit to mean that entries are on disk, once (pipeline.md §8). */
+const REQUIRED_TABLE_SETTINGS = [
+  ['fsync_after_insert = 1', /\bfsync_after_insert = (?:1|true)\b/],
+  ['fsync_part_directory = 1', /\bfsync_part_directory = (?:1|true)\b/],
+  [
+    'a deduplication window above 0',
+    /\b(?:non_replicated_deduplication_window|replicated_deduplication_window) = [1-9]/,
+  ],
+] as const;
+
+/**
+ * Checks that the table of entries keeps the promise.
+ *
+ * @throws {Error} naming every setting that somebody changed.
+ */
+async function assertTableSettings(store: ClickHouseStore): Promise<void> {
+  const [table] = await store.readInternal<{ sql: string }>(
+    `SELECT create_table_query AS sql FROM system.tables WHERE database = currentDatabase() AND name = 'logs'`,
+  );
+  const missing = REQUIRED_TABLE_SETTINGS.filter(([, pattern]) => !pattern.test(table?.sql ?? ''));
+  if (missing.length === 0) return;
+  const wanted = missing.map(([name]) => name).join(', ');
+  throw new Error(`the table logs would lose or repeat entries; expected ${wanted} among its settings`);
+}
+
+/**
+ * Throws, naming what is missing, when the schema is older than this release needs or its tables have lost a
+ * setting that the promise stands on; a newer schema is fine.
+ */
 export async function checkSchema(store: ClickHouseStore): Promise<void> {
   const migrations = await readMigrations();
   const tables = await store.readInternal(
@@ -59,6 +87,7 @@ export async function checkSchema(store: ClickHouseStore): Promise<void> {
         `missing ${missing.join(', ')}`,
     );
   }
+  await assertTableSettings(store);
 }
 
 async function readMigrations(): Promise<Migration[]> {

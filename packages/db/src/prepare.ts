@@ -5,7 +5,7 @@ import type { RedisStore } from './connect.ts';
 import { mapRedisError } from './connect.ts';
 import type { LogStore } from './log-store.ts';
 import { prepareShards } from './log-stream.ts';
-import { migrateClickHouse } from './migrate.ts';
+import { checkSchema, migrateClickHouse } from './migrate.ts';
 import { RedisScript } from './redis-script.ts';
 
 const renewScript = new RedisScript('log-stream.lua/renew.lua');
@@ -40,7 +40,8 @@ export async function prepareStores(
   }, RENEW_MS);
   try {
     const { applied } = await migrateClickHouse(clickhouse);
-    await prepareShards(redis, async (shard) => store.findMaxEpoch(shard));
+    await checkSchema(clickhouse);
+    await prepareShards(redis, await store.findMaxSeqs());
     return applied;
   } finally {
     clearInterval(renewal);

@@ -41,6 +41,11 @@ export function shardOf(projectId: string, shards: number): number {
   return crc32(projectId) % shards;
 }
 
+/** Holds the number of shards that the streams were begun with. */
+export function shardCountKey(prefix: string): string {
+  return `${prefix}:{cp}:log-shards`;
+}
+
 /** The keys of one shard (docs/architecture.md has the table). */
 export type ShardKeys = {
   log: string;

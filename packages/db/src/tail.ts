@@ -1,4 +1,5 @@
 import type { Redis } from 'ioredis';
+import { mapRedisError } from './connect.ts';
 import type { RedisStore } from './connect.ts';
 import { readBlocks, toStreamBlock } from './log-cursor.ts';
 import type { StreamBlock } from './log-cursor.ts';
@@ -68,7 +69,12 @@ export class ShardTail implements AsyncDisposable {
         listener.onError(error);
       }
     });
-    await tail.#subscriber.subscribe(tail.#keys.tailChannel);
+    try {
+      await tail.#subscriber.subscribe(tail.#keys.tailChannel);
+    } catch (error) {
+      await tail[Symbol.asyncDispose]();
+      throw mapRedisError(error);
+    }
     tail.#subscriber.on('ready', () => tail.#resume());
     tail.#scheduleRenewal();
     return tail;

@@ -30,8 +30,13 @@ export async function runProcess(
   const failure = Promise.withResolvers<never>();
   // Nobody may be waiting yet when it fails.
   failure.promise.catch(() => {});
-  process.on('uncaughtException', failure.reject);
-  process.on('unhandledRejection', failure.reject);
+  const fail = (error: unknown): void => {
+    // Only the first failure is reported at the end; one during the stop would leave no trace.
+    if (controller.signal.aborted) log.error({ err: error }, 'failed while stopping');
+    failure.reject(error);
+  };
+  process.on('uncaughtException', fail);
+  process.on('unhandledRejection', fail);
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     // `on`, not `once`: npm and a terminal both pass one Ctrl-C on, and the second must not cut the stop short.
     process.on(signal, () => {
@@ -46,11 +51,7 @@ export async function runProcess(
   });
   try {
     // A start may wait long for a store; a signal ends that too, and what is open by then is closed.
-    await Promise.race([
-      main({ signal: controller.signal, stack, log, fail: failure.reject }),
-      failure.promise,
-      stopped,
-    ]);
+    await Promise.race([main({ signal: controller.signal, stack, log, fail }), failure.promise, stopped]);
     await Promise.race([stopped, failure.promise]);
   } catch (error) {
     process.exitCode = reportFailure(log, error);

@@ -30,6 +30,8 @@ if held + size > limit then
   return { 'full' }
 end
 
+-- Before the first write: an error after it would be told for entries that are stored.
+local untils = redis.call('HMGET', KEYS[3], unpack(ARGV, 7, after))
 local first = state[2]
 redis.call('XADD', KEYS[1], first .. '-0', 'b', block, 'd', digest)
 redis.call('HINCRBY', KEYS[2], 'next', rows)
@@ -39,7 +41,6 @@ if KEYS[4] then
   redis.call('PEXPIRE', KEYS[4], ARGV[after + 3])
 end
 
-local untils = redis.call('HMGET', KEYS[3], unpack(ARGV, 7, after))
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 for _, till in ipairs(untils) do
