@@ -29,7 +29,7 @@ const BACKOFF_MAX_MS = 5_000;
 const REST_FACTOR = 10;
 /** … but while few entries come, not for longer than this: somebody may be waiting for each of them. */
 const FEW_ROWS = 1_000;
-const REST_FEW_MS = 250;
+const REST_FEW_MS = 400;
 
 export type WriterDeps = {
   store: LogStore;
