@@ -2,7 +2,7 @@ import { declareCounter } from '@logpond/runtime/metrics';
 import { formatTimestampNs } from '@logpond/schema/timestamp';
 
 /** What may wait for one slow reader; beyond it the oldest entries are dropped and the reader is told. */
-const QUEUE_BYTES_MAX = 1024 * 1024;
+const QUEUE_BYTES_MAX = 4 * 1024 * 1024;
 /** Notices that may wait; beyond it they become a single one. */
 const NOTICES_MAX = 16;
 
@@ -13,6 +13,7 @@ type Gap = { from: string | null; to: string | null; dropped: number | null };
 
 const encoder = new TextEncoder();
 const RETRY = encoder.encode('retry: 2000\n\n');
+const LIVE = encoder.encode(': live\n\n');
 const HEARTBEAT = encoder.encode(': heartbeat\n\n');
 
 /** Renders the event that says which entries a reader did not get; null is what is not known. */
@@ -52,6 +53,12 @@ export class TailClient {
   /** Sends the first bytes: from now on nothing that is admitted is missed without a word. */
   begin(): void {
     this.#notices.push(RETRY);
+    this.#wake?.();
+  }
+
+  /** Says, once a replay has gone out, that what follows was admitted after this reader came. */
+  markLive(): void {
+    this.#notices.push(LIVE);
     this.#wake?.();
   }
 

@@ -130,6 +130,7 @@ export class TailHub implements AsyncDisposable {
       const view = { projectId, withProjectId, predicate };
       const from = { epoch: point.epoch, offset: position };
       const leave = feed.join(view, nameFilter(request.filter), client, from);
+      client.markLive();
       await gone;
       leave();
     } finally {

@@ -178,7 +178,10 @@ function addFilterOptions(command: Command): Command {
     )
     .option('--trace <id>', 'only entries of this trace')
     .addOption(
-      new Option('--mode <mode>', 'how to read the words').choices(['fulltext', 'substring', 'regex']),
+      new Option(
+        '--mode <mode>',
+        'how to read the words: whole words (fulltext, the default), any part of the message, or RE2',
+      ).choices(['fulltext', 'substring', 'regex']),
     );
 }
 

@@ -1,4 +1,4 @@
-/** An event of the stream; `id` is the last one seen, as the format asks. */
+/** An event of the stream; `id` is the last one seen, as the format asks. A comment comes as event `:`. */
 export type SseEvent = { event: string; data: string; id: string };
 
 const EVENT_CHARS_MAX = 4 * 1024 * 1024;
@@ -51,7 +51,10 @@ export class SseParser {
       return;
     }
     const colon = line.indexOf(':');
-    if (colon === 0) return;
+    if (colon === 0) {
+      events.push({ event: ':', data: line.slice(1).trim(), id: this.#id });
+      return;
+    }
     const field = colon < 0 ? line : line.slice(0, colon);
     const value = colon < 0 ? '' : line.slice(line[colon + 1] === ' ' ? colon + 2 : colon + 1);
     if (field === 'event') this.#event = value;

@@ -17,3 +17,13 @@ export function arrivalOf(id: string): bigint {
   const offset = (BigInt(`0x${hex.slice(16)}`) >> 6n) & 0xffff_ffff_ffffn;
   return (epoch << 48n) | offset;
 }
+
+/** The newest `count` of entries by id, oldest first: by time (as far as the id tells it, in ms), then by arrival. */
+export function newestOf(entries: ReadonlyMap<string, string>, count: number): [id: string, entry: string][] {
+  const byAge = [...entries].toSorted(([a], [b]) => {
+    const timeOrder = a.slice(0, 13).localeCompare(b.slice(0, 13));
+    if (timeOrder !== 0) return timeOrder;
+    return arrivalOf(a) < arrivalOf(b) ? -1 : 1;
+  });
+  return byAge.slice(Math.max(0, byAge.length - count));
+}

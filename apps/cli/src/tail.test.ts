@@ -12,6 +12,7 @@ function entryId(offset: number, timeMs = 1_763_730_721_000): string {
 }
 
 const entry = (offset: number): object => ({ id: entryId(offset), message: `m${offset}` });
+const LIVE = ': live\n\n';
 const event = (offset: number): string =>
   `event: log\nid: ${entryId(offset)}\ndata: ${JSON.stringify(entry(offset))}\n\n`;
 
@@ -44,15 +45,19 @@ async function tailUntil(
 }
 
 describe('tail', () => {
-  it('history and stream meet without a seam: it resumes after the entry that arrived last and repeats none', async () => {
+  it('history and stream meet without a seam: it resumes after the entry that arrived last and repeats none; what comes before `live` is history', async () => {
     await using api = await startFakeApi((seen, response) => {
       // Newest by time first; number 5 arrived last.
       if (seen.url.pathname.endsWith('/logs'))
         answerJson(response, 200, { logs: [4, 5, 3].map(entry), total: 3, totalRelation: 'eq' });
-      else openStream(response, [5, 6, 7].map(event).join(''));
+      else
+        openStream(
+          response,
+          `${[5, 6, 7].map(event).join('')}: heartbeat\n\n${LIVE}${[8, 9].map(event).join('')}`,
+        );
     });
     const { messages } = await tailUntil(api.connection, 5, { historyMax: 3 });
-    expect(messages).toEqual(['m3', 'm5', 'm4', 'm6', 'm7']);
+    expect(messages).toEqual(['m5', 'm6', 'm7', 'm8', 'm9']);
     expect(api.seen[1]?.headers['last-event-id']).toBe(entryId(5));
   });
 
@@ -88,11 +93,11 @@ describe('tail', () => {
       const logs = ++searches === 1 ? [1] : [2, 1];
       if (seen.url.pathname.endsWith('/logs'))
         answerJson(response, 200, { logs: logs.map(entry), total: 1, totalRelation: 'eq' });
-      else openStream(response, `${gap}${event(2)}${event(3)}${gap}${event(4)}`);
+      else openStream(response, `${gap}${event(2)}${LIVE}${event(3)}${gap}${event(4)}`);
     });
     const { messages, notices } = await tailUntil(api.connection, 4, { historyMax: 10 });
     expect(messages).toEqual(['m1', 'm2', 'm3', 'm4']);
-    expect(notices).toEqual(['gap in the stream: {"from":null,"to":null,"dropped":null}']);
+    expect(notices).toEqual(['gap in the stream: some entries are missing here']);
   });
 
   it('a refused key is an error with exit code 3, not a reason to reconnect', async () => {

@@ -29,8 +29,18 @@ export class DataDir implements Disposable {
 
   /** Takes the directory, creating it (mode 0700). Throws LauncherError when another launcher has it. */
   static async open(path: string): Promise<DataDir> {
-    mkdirSync(join(path, 'logs'), { recursive: true, mode: 0o700 });
-    chmodSync(path, 0o700);
+    try {
+      mkdirSync(join(path, 'logs'), { recursive: true, mode: 0o700 });
+      chmodSync(path, 0o700);
+    } catch (cause) {
+      const reason = cause instanceof Error ? cause.message : String(cause);
+      throw new LauncherError(
+        `The data directory ${path} cannot be used: ${reason}; choose another with LOGPOND_DATA_DIR.`,
+        {
+          cause,
+        },
+      );
+    }
     takeLock(path);
     const dataDir = new DataDir(path);
     await endOrphans(dataDir.#childrenFile);

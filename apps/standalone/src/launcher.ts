@@ -28,8 +28,8 @@ export async function runLauncher(
   config: LauncherConfig,
   { signal, killSignal, say }: { signal: AbortSignal; killSignal: AbortSignal; say: (line: string) => void },
 ): Promise<number> {
-  await checkPort(config);
   using dataDir = await DataDir.open(config.LOGPOND_DATA_DIR);
+  await checkPort(config);
   const refused = new AbortController();
   using supervisor = new Supervisor({
     dataDir,

@@ -1,4 +1,6 @@
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { CHECKOUT_DIR } from './config.ts';
 import { renderWelcomePage } from './welcome-page.ts';
 
 const credentials = {
@@ -24,6 +26,14 @@ describe('renderWelcomePage', () => {
     expect(page).toMatch(/^curl .*\/ingest"$/m);
     expect(page).toMatch(/^curl .*\/logs\?q=hello&limit=5"$/m);
     expect(page).toMatch(/^curl .*\/logs\/stream"$/m);
+    const home = `LOGPOND_DATA_DIR='/data/it'\\''s here'`;
+    expect(page).toContain(`\n${home} npx logpond tail\n`);
+    expect(page).toContain(`\n${home} npx logpond send `);
+  });
+
+  it('in the checkout’s own data directory the command lines need no variable', () => {
+    const credentialsPath = join(CHECKOUT_DIR, '.logpond/credentials.json');
+    const page = renderWelcomePage({ ...facts, credentialsPath, installation: { kind: 'new', credentials } });
     expect(page).toMatch(/^npx logpond send/m);
     expect(page).toMatch(/^npx logpond tail$/m);
   });

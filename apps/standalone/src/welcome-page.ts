@@ -1,4 +1,4 @@
-import { relative } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { CHECKOUT_DIR } from './config.ts';
 import type { Installation } from './first-start.ts';
 
@@ -41,6 +41,9 @@ function renderTour(
   const { baseUrl, apiKey } = installation.credentials;
   const isNew = installation.kind === 'new';
   const key = isNew ? apiKey : '$KEY';
+  // Elsewhere than in the checkout's own data directory, the command line has to be told.
+  const dataDir = dirname(credentialsPath);
+  const prefix = dataDir === join(CHECKOUT_DIR, '.logpond') ? '' : `LOGPOND_DATA_DIR=${quoteShell(dataDir)} `;
   const body = '{"logs":[{"service":"demo","level":"info","message":"hello from curl"}]}';
   return [
     ...(isNew
@@ -60,9 +63,13 @@ function renderTour(
     `curl -sN -H "X-API-Key: ${key}" "${baseUrl}/logs/stream"`,
     '',
     '  The same from the command line, here in the checkout:',
-    'npx logpond send --service dpkg /var/log/dpkg.log',
-    'npx logpond tail',
+    `${prefix}npx logpond tail`,
+    `${prefix}npx logpond send --service dpkg /var/log/dpkg.log`,
   ];
+}
+
+function quoteShell(text: string): string {
+  return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
 
 function quoteJs(text: string): string {

@@ -34,7 +34,9 @@ export function readConfig<Shape extends z.ZodRawShape>(
     for (const issue of parsed.error.issues) {
       const name = issue.path.join('.');
       const got = given[name] === undefined ? 'it is not set' : `got ${describe(name, given[name])}`;
-      problems.push(`${name}: ${issue.message}; ${got}`);
+      // zod's own preamble and its idea of what came (NaN, say) help nobody; what came follows.
+      const expected = issue.message.replace(/^[A-Z][a-z]+ [a-z]+: /, '').replace(/, received \w+$/, '');
+      problems.push(`${name}: ${expected}; ${got}`);
     }
   }
   if (problems.length > 0 || !parsed.success) {
