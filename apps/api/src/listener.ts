@@ -1,7 +1,8 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
-import type { Server } from 'node:http';
+import type { Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
 import { getRequestListener } from '@hono/node-server';
 import { ApiError } from '@logpond/schema/api-error';
 import type { ApiApp } from './app.ts';
@@ -15,6 +16,8 @@ const KEEP_ALIVE_TIMEOUT_MS = 75_000;
 const HEADER_BYTES_MAX = 16 * 1024;
 const HEADERS_MAX = 100;
 const CONNECTIONS_CHECK_MS = 5_000;
+/** How long clients are told to go before their idle connections are closed. */
+const FAREWELL_MS = 300;
 /** Requests under way get this long at shutdown; then their connections are cut. */
 const DRAIN_TIMEOUT_MS = 15_000;
 
@@ -58,8 +61,16 @@ export class Listener {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** Takes no new connections, waits for the requests under way, at most 15 s, and closes. */
+  /**
+   * First tells the clients with their answers that their connections end, then takes no new ones, waits for
+   * the requests under way, at most 15 s, and closes. Cutting a kept connection at once would meet requests
+   * that are on their way, and their clients could not know whether they were read.
+   */
   async close(): Promise<void> {
+    this.#server.prependListener('request', (_request, response: ServerResponse) => {
+      response.setHeader('Connection', 'close');
+    });
+    await delay(FAREWELL_MS);
     const closed = once(this.#server, 'close');
     this.#server.close();
     this.#server.closeIdleConnections();

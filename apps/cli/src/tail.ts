@@ -191,7 +191,7 @@ function describeGap(data: string): string {
   const gap: unknown = JSON.parse(data);
   const read = (name: string): string | undefined => {
     const value: unknown = typeof gap === 'object' && gap !== null ? Reflect.get(gap, name) : undefined;
-    return value === null || value === undefined ? undefined : String(value);
+    return typeof value === 'string' || typeof value === 'number' ? String(value) : undefined;
   };
   const dropped = read('dropped');
   const from = read('from');
