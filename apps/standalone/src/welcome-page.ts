@@ -63,8 +63,8 @@ function renderTour(
     `curl -sN -H "X-API-Key: ${key}" "${baseUrl}/logs/stream"`,
     '',
     '  The same from the command line, here in the checkout:',
-    `${prefix}npx logpond tail`,
     `${prefix}npx logpond send --service dpkg /var/log/dpkg.log`,
+    `${prefix}npx logpond tail`,
   ];
 }
 
