@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { connectClickHouse } from '@logpond/db/clickhouse';
 import { connectRedis } from '@logpond/db/connect';
 import { ControlStore, installationSecret } from '@logpond/db/control-store';
@@ -13,9 +12,9 @@ import { startMetricsServer } from '@logpond/runtime/metrics';
 import { runProcess } from '@logpond/runtime/run';
 import { configSchema } from './config.ts';
 import { toRetentionClass } from './plan.ts';
+import { prepareWhenReachable } from './stores-ready.ts';
 import { writeShard } from './writer.ts';
 
-const PREPARE_PAUSE_MS = 500;
 /** What a deleted project's last entries are kept for; nobody can read them any more. */
 const ORPHAN_RETENTION_DAYS = 1;
 
@@ -37,26 +36,16 @@ await runProcess('ingest-worker', async ({ signal, stack, log, fail }) => {
     bytesMax: config.FLUSH_BYTES_MAX,
   };
 
-  for (;;) {
-    try {
-      log.info({ applied: await prepareStores(redis, clickhouse, store, signal) }, 'the stores are ready');
-      break;
-    } catch (error) {
-      if (signal.aborted) return;
-      if (!(error instanceof StoreError)) throw error;
-      log.warn({ err: error }, 'the stores are not ready yet');
-      await delay(PREPARE_PAUSE_MS);
-    }
-  }
+  const prepare = async (): Promise<string[]> => prepareStores(redis, clickhouse, store, signal);
+  await prepareWhenReachable(prepare, signal, log);
+  if (signal.aborted) return;
   const leases = stack.use(
     new ShardLeases({
       redis,
       consumer: 'ingest',
       onError: (error) =>
         error instanceof StoreError ? log.warn({ err: error }, 'a lease could not be kept') : fail(error),
-      onUnprepared: async () => {
-        await prepareStores(redis, clickhouse, store, signal);
-      },
+      onUnprepared: async () => void (await prepare()),
       work: async (ownership, lost) => {
         using cursor = await LogCursor.open(redis, 'ingest', ownership);
         lost.addEventListener('abort', () => cursor[Symbol.dispose](), { once: true });
