@@ -165,17 +165,19 @@ describe('npm start', () => {
 
   it('while it runs, a second launcher on the directory and a third on the port are refused in one sentence', async () => {
     const { child } = await startReady();
+    const sameDirectory = start();
+    expect(await sameDirectory.exited).toEqual([1, null]);
+    expect(sameDirectory.output()).toContain(`already, as process ${child.pid}`);
+    const former = dataDir;
+    dataDir = await mkdtemp(join(tmpdir(), 'logpond-other-'));
     const samePort = start();
+    const other = dataDir;
+    dataDir = former;
     expect(await samePort.exited).toEqual([1, null]);
     expect(samePort.output()).toBe(
       `logpond: Port ${port} on 127.0.0.1 is in use by another program: stop it, or choose another port, for example PORT=${port + 1} npm start\n`,
     );
-    const former = port;
-    port = await findFreePort();
-    const sameDirectory = start();
-    port = former;
-    expect(await sameDirectory.exited).toEqual([1, null]);
-    expect(sameDirectory.output()).toContain(`already, as process ${child.pid}`);
+    await rm(other, { recursive: true });
     expect(await isReady()).toBe(true);
   });
 
