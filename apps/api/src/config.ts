@@ -1,21 +1,17 @@
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { storeSettingsShape } from '@logpond/db/settings';
+import { basePathSetting, processSettingsShape } from '@logpond/runtime/settings';
 import { z } from 'zod';
-
-const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 
 /** Every setting of the API process (docs/operations.md). */
 export const configSchema = z.object({
   ...storeSettingsShape,
+  ...processSettingsShape,
   PORT: z.coerce.number().int().min(0).max(65_535).default(8080),
   HOST: z.string().min(1).default('127.0.0.1'),
   /** Prefix under which every route also answers, for a reverse proxy that does not cut it off. */
-  BASE_PATH: z
-    .string()
-    .regex(/^(\/[A-Za-z0-9._~-]+)*\/?$/, 'expected a path such as /logs')
-    .transform((path) => path.replace(/\/$/, ''))
-    .default(''),
+  BASE_PATH: basePathSetting,
   /** Whether anybody may register once the first account exists. */
   SIGNUP: z.enum(['open', 'closed']).default('closed'),
   /** The address that users type, when it is not the one this process listens on. */
@@ -28,9 +24,6 @@ export const configSchema = z.object({
     .min(65_536)
     .max(64 * 1024 * 1024)
     .default(10 * 1024 * 1024),
-  LOG_LEVEL: z.enum(LOG_LEVELS).default('info'),
-  METRICS_PORT: z.coerce.number().int().min(0).max(65_535).default(0),
-  METRICS_HOST: z.string().min(1).default('127.0.0.1'),
   /** Where the one-time setup token is kept (mode 0600) while no account exists. */
   SETUP_TOKEN_FILE: z.string().min(1).default(join(tmpdir(), 'logpond-setup-token')),
 });

@@ -1,4 +1,5 @@
 import { compileTextMatch } from '@logpond/db/full-text';
+import { toTraceKey } from '@logpond/db/trace-key';
 import type { BlockEntry } from '@logpond/log-block/decode';
 import { ApiError } from '@logpond/schema/api-error';
 import { LEVELS } from '@logpond/schema/log-entry';
@@ -51,7 +52,7 @@ function compileTexts(filter: LogFilter): EntryPredicate[] {
   if (filter.text !== undefined && asksForText(mode, filter.text.query)) {
     const matches = compileTextMatch(mode, filter.text.query);
     const whole = filter.text.query.trim();
-    const trace = mode === 'fulltext' && TRACE.test(whole) ? normaliseTrace(whole) : undefined;
+    const trace = mode === 'fulltext' ? toTraceKey(whole) : undefined;
     tests.push(
       (entry) =>
         matches(entry.message) ||
@@ -70,11 +71,9 @@ function asksForText(mode: 'fulltext' | 'substring', query: string): boolean {
   return mode === 'substring' ? query !== '' : query.trim() !== '';
 }
 
-const TRACE = /^(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/i;
-
-/** A UUID and its 32-hex form in any letter case are the same trace. */
+/** What two texts of the same trace have in common. */
 function normaliseTrace(traceId: string): string {
-  return TRACE.test(traceId) ? traceId.replaceAll('-', '').toLowerCase() : traceId;
+  return toTraceKey(traceId) ?? traceId;
 }
 
 /** The path is tried as nested keys and as one literal key with dots; fractions compare by value, as in a search. */

@@ -1,6 +1,7 @@
 import { resolve } from 'node:path';
 import { storeSettingsShape } from '@logpond/db/settings';
 import { readConfig } from '@logpond/runtime/env';
+import { basePathSetting } from '@logpond/runtime/settings';
 import { z } from 'zod';
 
 /** The checkout: the page's command lines are run there, and data lives in it unless told otherwise. */
@@ -10,11 +11,7 @@ export const CHECKOUT_DIR = resolve(import.meta.dirname, '../../..');
 const configSchema = z.object({
   PORT: z.coerce.number().int().min(1).max(65_535).default(8080),
   HOST: z.string().min(1).default('127.0.0.1'),
-  BASE_PATH: z
-    .string()
-    .regex(/^(\/[A-Za-z0-9._~-]+)*\/?$/, 'expected a path such as /logs')
-    .transform((path) => path.replace(/\/$/, ''))
-    .default(''),
+  BASE_PATH: basePathSetting,
   LOGPOND_DATA_DIR: z
     .string()
     .default('.logpond')

@@ -4,6 +4,7 @@ import { parseFullText } from './full-text.ts';
 import { matchMetadata } from './metadata-sql.ts';
 import type { SearchPosition } from './search-cursor.ts';
 import { SqlBindings } from './sql-bindings.ts';
+import { toTraceKey } from './trace-key.ts';
 
 /** The wall between tenants in SQL: whose entries a query may see, and how far back. */
 export type ReadScope = {
@@ -18,7 +19,6 @@ const TOTAL_EXACT_MAX = 10_000;
 /** Every text predicate is on this expression, which is the one the text index is built on. */
 const FOLDED_MESSAGE = 'lowerUTF8(message)';
 const ZERO_TRACE_KEY = '00000000-0000-0000-0000-000000000000';
-const UUID_OR_HEX = /^(?:[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$/i;
 
 const ENTRY_COLUMNS = `
   toUnixTimestamp64Nano(time) AS timeNs, toString(seq) AS seqText, shard, level, service, message, metadata,
@@ -145,7 +145,7 @@ function bindTime(bindings: SqlBindings, timeNs: bigint): string {
 function matchTextOrTrace(bindings: SqlBindings, mode: SearchMode, query: string): string[] {
   const condition = matchText(bindings, mode, query);
   const whole = query.trim();
-  if (condition === undefined || mode !== 'fulltext' || !UUID_OR_HEX.test(whole)) {
+  if (condition === undefined || mode !== 'fulltext' || toTraceKey(whole) === undefined) {
     return condition === undefined ? [] : [condition];
   }
   return [`(${condition} OR ${matchTrace(bindings, whole)})`];
@@ -184,13 +184,11 @@ function matchSubstring(bindings: SqlBindings, text: string): string {
 
 /** A UUID and its 32-hex form in any letter case are one trace; any other text is compared as it was sent. */
 function matchTrace(bindings: SqlBindings, traceId: string): string {
-  if (!UUID_OR_HEX.test(traceId)) {
+  const hex = toTraceKey(traceId);
+  if (hex === undefined) {
     return `(trace_form = 'text' AND trace_text = ${bindings.bind('String', traceId)})`;
   }
-  const key = traceId
-    .replaceAll('-', '')
-    .toLowerCase()
-    .replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
+  const key = hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
   const isKey = `trace_key = ${bindings.bind('UUID', key)}`;
   // Rows without such a trace hold the zero key too.
   return key === ZERO_TRACE_KEY

@@ -1,5 +1,4 @@
 import { crc32 } from 'node:zlib';
-import type { Level } from '@logpond/schema/log-entry';
 import { levelOfNumber } from '@logpond/schema/log-entry';
 import { uncompressSync } from 'lz4-napi';
 import type { ColumnId, RunSummary } from './layout.ts';
@@ -22,22 +21,12 @@ import {
   TRACE_FORM_TEXT,
   TRACE_FORM_UUID,
 } from './layout.ts';
+import type { StoredEntry } from './entry-json.ts';
 import { readString, walkStrings } from './string-column.ts';
 import { addDashes, readHexWire, readUuidWire } from './uuid-bytes.ts';
 
 /** One log entry of a block. `row` counts from 0 in the whole block, so its offset is the block's first plus `row`. */
-export type BlockEntry = {
-  runIndex: number;
-  row: number;
-  timeNs: bigint;
-  service: string;
-  level: Level;
-  message: string;
-  metadataJson: string;
-  traceId?: string | undefined;
-  spanId?: string | undefined;
-  sessionId?: string | undefined;
-};
+export type BlockEntry = Omit<StoredEntry, 'id' | 'projectId'> & { runIndex: number; row: number };
 
 /** What a block says of itself before its columns. */
 export type BlockHeader = {
