@@ -4,6 +4,7 @@ import { LogCursor } from '@logpond/db/log-cursor';
 import { ShardLeases } from '@logpond/db/shard-leases';
 import { StoreError } from '@logpond/db/store-error';
 import { maskConfig, readConfig } from '@logpond/runtime/env';
+import { armFailpoints } from '@logpond/runtime/failpoint';
 import { startMetricsServer } from '@logpond/runtime/metrics';
 import { runProcess } from '@logpond/runtime/run';
 import { configSchema } from './config.ts';
@@ -16,6 +17,7 @@ const ADVANCE_MS = 1_000;
  */
 await runProcess('alert-worker', async ({ stack, log, fail }) => {
   const config = readConfig(configSchema);
+  armFailpoints(config.FAILPOINT);
   log.level = config.LOG_LEVEL;
   log.info({ config: maskConfig(config) }, 'starting');
   stack.use(await startMetricsServer(config.METRICS_PORT, config.METRICS_HOST));

@@ -15,13 +15,41 @@ const REGEX_CODE = '427';
 const MESSAGE_LENGTH_MAX = 500;
 
 /**
- * The bytes of an insert are at fault, so the same bytes fail every time: parsing, sizes, types, ranges. Not
- * among them are unknown columns or tables: those are a schema that is not there yet. Whatever is not listed
- * may pass later and is worth a retry.
+ * The bytes of an insert are at fault, so the same bytes fail every time: parsing, sizes, types, ranges, and a
+ * constraint (469) that an operator put on the table. Not among them are unknown columns or tables: those are a
+ * schema that is not there yet. Whatever is not listed may pass later and is worth a retry.
  */
-const DATA_CODES = new Set('6 9 20 26 27 32 33 38 41 50 53 69 70 72 117 131 321 349 407 432 691'.split(' '));
+const DATA_CODES = new Set(
+  '6 9 20 26 27 32 33 38 41 50 53 69 70 72 117 131 321 349 407 432 469 691'.split(' '),
+);
 /** 252 is both "too many parts, wait" and "this one block spans too many partitions"; only the second is the data's fault. */
 const TOO_MANY_PARTS_CODE = '252';
+
+const TOO_MANY_QUERIES_CODE = '202';
+
+/**
+ * How a server that cannot keep up says so: `parts` (merges lag behind inserts), `memory` (this insert is too large
+ * for it), `busy` (too many queries, a proxy's 429 or 503, no answer in time).
+ */
+export type Overload = 'parts' | 'memory' | 'busy';
+
+/** Whether a failed insert says that the server is overloaded, and how; undefined for any other failure. */
+export function readOverload({ kind, cause }: StoreError): Overload | undefined {
+  if (kind !== 'unavailable') return undefined;
+  if (cause instanceof ClickHouseError) {
+    if (cause.code === TOO_MANY_PARTS_CODE) return 'parts';
+    if (cause.code === MEMORY_LIMIT_CODE) return 'memory';
+    return cause.code === TOO_MANY_QUERIES_CODE ? 'busy' : undefined;
+  }
+  // A connection that failed has a code. What has none came from the client's timeout or from something in between
+  // that answered with a status and a text of its own.
+  return cause instanceof Error && !('code' in cause) ? 'busy' : undefined;
+}
+
+/** What an insert was refused for, without ClickHouse's words: those quote the refused values. */
+export function summarizeRefusal(error: StoreError): string {
+  return error.message.split(':', 1)[0] ?? '';
+}
 
 /** Turns whatever the client threw into a StoreError; a StoreError passes unchanged. */
 export function toStoreError(error: unknown, use: ClickHouseUse): StoreError {

@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto';
-import type { Redis } from 'ioredis';
 import { mapRedisError } from './connect.ts';
-import type { RedisStore } from './connect.ts';
+import type { RedisClient, RedisStore } from './connect.ts';
 import { RedisScript } from './redis-script.ts';
 
 /** What the control plane keeps as documents. */
@@ -215,7 +214,7 @@ export class ControlStore {
     for (const listener of this.#listeners) listener(changed);
   }
 
-  async #ask<T>(command: (client: Redis) => Promise<T>): Promise<T> {
+  async #ask<T>(command: (client: RedisClient) => Promise<T>): Promise<T> {
     try {
       return await command(this.#redis.client);
     } catch (error) {

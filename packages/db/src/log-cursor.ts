@@ -1,34 +1,24 @@
-import type { Redis } from 'ioredis';
-import type { RedisStore } from './connect.ts';
+import { apportionBlock } from '@logpond/log-block/apportion';
 import { mapRedisError } from './connect.ts';
-import { readBlockHeader } from '@logpond/log-block/decode';
+import type { RedisClient, RedisStore } from './connect.ts';
 import { RedisScript } from './redis-script.ts';
 import { CONSUMERS, shardKeys } from './shard-map.ts';
 import type { Consumer, ShardKeys } from './shard-map.ts';
+import { readBlocks } from './stream-block.ts';
+import type { StreamBlock } from './stream-block.ts';
 
 const planScript = new RedisScript('log-stream.lua/plan.lua');
 const commitScript = new RedisScript('log-stream.lua/commit.lua');
 const advanceScript = new RedisScript('log-stream.lua/advance.lua');
 const trimScript = new RedisScript('log-stream.lua/trim.lua');
+const probeScript = new RedisScript('log-stream.lua/probe.lua');
 
 /** Blocks fetched by one XRANGE. A block is at most a few megabytes, so an answer stays below the read limit. */
 const READ_BLOCKS = 16;
-const REPLAY_WINDOW_MS = 15 * 60_000;
 const REPLAY_WINDOW_PRESSED_MS = 2 * 60_000;
 /** Shares of a shard's budget above which the replay window shrinks, and above which there is none. */
 const PRESSURE_SHARE = 0.4;
-const NO_WINDOW_SHARE = 0.6;
-
-/** One block as it lies in the stream. */
-export type StreamBlock = {
-  /** Offset of its first entry. */
-  firstOffset: number;
-  rows: number;
-  /** What the block's columns take when they are inflated. */
-  rawBytes: number;
-  block: Buffer;
-  digest: Buffer;
-};
+const NO_WINDOW_SHARE = 0.5;
 
 /** Entries `[from, to)` of a shard, whole blocks; `bytes` as they lie in the stream, `rawBytes` inflated. */
 export type StreamRange = {
@@ -56,7 +46,15 @@ export type Ownership = {
   fence: string;
   epoch: number;
   done: number;
+  /** Everything that this owner may have inserted lies below it; the cursor moves it as it reads. */
+  reached: number;
   plan: string | undefined;
+  /** Owners that found this plan open and did not commit it, this one included; 0 without a plan. */
+  planTries: number;
+  /** The block that the owner before began to decode and did not end, and how often that happened. */
+  probe: { offset: number; tries: number } | undefined;
+  /** This Redis is behind ClickHouse: whatever it holds may be stored already. */
+  isDraining: boolean;
 };
 
 /**
@@ -73,14 +71,16 @@ export class LogCursor implements Disposable {
   readonly #consumer: Consumer;
   readonly #keys: ShardKeys;
   readonly #fence: string;
-  readonly #reader: Redis;
+  readonly #ownership: Ownership;
+  readonly #reader: RedisClient;
 
-  private constructor(redis: RedisStore, consumer: Consumer, ownership: Ownership, reader: Redis) {
+  private constructor(redis: RedisStore, consumer: Consumer, ownership: Ownership, reader: RedisClient) {
     this.shard = ownership.shard;
     this.epoch = ownership.epoch;
     this.#redis = redis;
     this.#consumer = consumer;
     this.#fence = ownership.fence;
+    this.#ownership = ownership;
     this.#keys = shardKeys(redis.prefix, ownership.shard);
     this.#reader = reader;
   }
@@ -136,7 +136,11 @@ export class LogCursor implements Disposable {
     const range: StreamRange = { from, to: from, rows: 0, bytes: 0, rawBytes: 0, blocks: [] };
     let ended = false;
     while (!ended && wantsMore(range)) {
-      const blocks = await readBlocks(this.#reader, this.#keys.log, `${range.to}-0`, end, READ_BLOCKS);
+      const blocks = await readBlocks(this.#reader, this.#keys, {
+        start: `${range.to}-0`,
+        end,
+        count: READ_BLOCKS,
+      });
       for (const block of blocks) {
         if (block.firstOffset !== range.to) {
           throw new Error(
@@ -152,23 +156,72 @@ export class LogCursor implements Disposable {
       }
       ended = blocks.length < READ_BLOCKS;
     }
+    this.#ownership.reached = Math.max(this.#ownership.reached, range.to);
     return range;
   }
 
-  /** Writes the plan down. False: this owner was replaced and must stop. */
+  /**
+   * Writes the plan down, on `REDIS_WAIT_REPLICAS` replicas too: whatever is inserted is then known to the server
+   * that takes over. False: this owner was replaced and must stop. Safe to repeat after a failure.
+   */
   async writePlan(from: number, plan: string): Promise<boolean> {
     const args = [this.#consumer, this.#fence, String(from), plan];
-    return (await planScript.run(this.#redis.client, [this.#keys.state], args)) === 1;
+    const { client, waitReplicas } = this.#redis;
+    return (await planScript.runReplicated(client, [this.#keys.state], args, waitReplicas)) === 1;
   }
 
   /**
-   * Moves past the plan. False: this owner was replaced and must stop. Safe to repeat after a failure.
+   * Moves past the plan and takes its entries out of the backlog. False: this owner was replaced and must stop. Safe
+   * to repeat after a failure.
    *
    * @param receivedAtMs when the last block of the plan was received; it decides how long it can be replayed.
+   * @param audit kept for `listAudits`.
    */
-  async commit(plan: string, to: number, bytes: number, receivedAtMs: number): Promise<boolean> {
-    const args = [this.#consumer, this.#fence, plan, String(to), bytes, receivedAtMs];
-    return (await commitScript.run(this.#redis.client, [this.#keys.state, this.#keys.marks], args)) === 1;
+  async commit(plan: string, range: StreamRange, receivedAtMs: number, audit = ''): Promise<boolean> {
+    const shares = range.blocks.flatMap(({ runs, block, digest }) =>
+      apportionBlock(runs, block.length + digest.length),
+    );
+    const args = [
+      ...[this.#consumer, this.#fence, plan, String(range.to), range.bytes, receivedAtMs, Date.now(), audit],
+      ...shares.flatMap(({ projectId, bytes, rows }) => [projectId, bytes, rows]),
+    ];
+    const { state, marks, backlog, audits } = this.#keys;
+    return (await commitScript.run(this.#redis.client, [state, marks, backlog, audits], args)) === 1;
+  }
+
+  /** Audit records of plans that were committed before a time, oldest first; at most `limit`. */
+  async listAudits(dueBeforeMs: number, limit: number): Promise<string[]> {
+    const records = await ask(this.#redis.client.lrange(this.#keys.audits, 0, limit - 1));
+    const due: string[] = [];
+    for (const record of records) {
+      const at = record.indexOf(' ');
+      if (Number(record.slice(0, at)) >= dueBeforeMs) break;
+      due.push(record.slice(at + 1));
+    }
+    return due;
+  }
+
+  /** Forgets records that `listAudits` gave, from the oldest on. Two owners at once may audit twice, which is harmless. */
+  async dropAudits(audits: readonly string[]): Promise<void> {
+    for (const audit of audits) {
+      const [oldest] = await ask(this.#redis.client.lrange(this.#keys.audits, 0, 0));
+      if (oldest?.slice(oldest.indexOf(' ') + 1) !== audit) return;
+      await ask(this.#redis.client.lrem(this.#keys.audits, 1, oldest));
+    }
+  }
+
+  /**
+   * Notes that a block is about to be decoded. Returns how often that was begun without an end, this time included;
+   * -1 when this owner was replaced.
+   */
+  async writeProbe(offset: number): Promise<number> {
+    const args = [this.#consumer, this.#fence, offset];
+    return Number(await probeScript.run(this.#redis.client, [this.#keys.state], args));
+  }
+
+  /** Notes that the block was decoded. */
+  async clearProbe(): Promise<void> {
+    await this.writeProbe(0);
   }
 
   /** Moves past everything in the stream without reading it. False: this owner was replaced. */
@@ -182,7 +235,7 @@ export class LogCursor implements Disposable {
   }
 
   /**
-   * Drops blocks that all consumers are past and that are older than the replay window (15 min; less when
+   * Drops blocks that all consumers are past and that are older than `REPLAY_WINDOW_MS` (less when
    * the stream takes a large part of its share of the budget).
    *
    * @returns bytes the stream still holds.
@@ -191,7 +244,9 @@ export class LogCursor implements Disposable {
     const share = this.#redis.budgetBytes / this.#redis.shards;
     const keys = [this.#keys.log, this.#keys.state, this.#keys.marks];
     const limits = [Math.floor(share * PRESSURE_SHARE), Math.floor(share * NO_WINDOW_SHARE)];
-    const args = [nowMs, REPLAY_WINDOW_MS, REPLAY_WINDOW_PRESSED_MS, ...limits, ...CONSUMERS];
+    const windowMs = this.#redis.replayWindowMs;
+    const pressedMs = Math.min(windowMs, REPLAY_WINDOW_PRESSED_MS);
+    const args = [nowMs, windowMs, pressedMs, ...limits, ...CONSUMERS];
     const answer = await trimScript.run(this.#redis.client, keys, args);
     return Array.isArray(answer) ? Number(answer[1]) : 0;
   }
@@ -202,37 +257,10 @@ export class LogCursor implements Disposable {
   }
 }
 
-/** At most `count` blocks of a stream between two stream ids, in order. */
-export async function readBlocks(
-  client: Redis,
-  logKey: string,
-  start: string,
-  end: string,
-  count: number,
-): Promise<StreamBlock[]> {
+async function ask<T>(answer: Promise<T>): Promise<T> {
   try {
-    const answer = await client.xrangeBuffer(logKey, start, end, 'COUNT', count);
-    return answer.map(([id, fields]) => toStreamBlock(id, fields));
+    return await answer;
   } catch (error) {
     throw mapRedisError(error);
   }
-}
-
-/** Reads one entry of a stream as XRANGE gives it. */
-export function toStreamBlock(id: Buffer, fields: Buffer[]): StreamBlock {
-  const block = fields[1];
-  const digest = fields[3];
-  if (block === undefined || digest === undefined) {
-    throw new Error(
-      `expected the fields b and d in stream entry ${id.toString()}, got ${fields.length / 2} fields`,
-    );
-  }
-  const { rows, rawBytes } = readBlockHeader(block);
-  return {
-    firstOffset: Number.parseInt(id.toString('latin1'), 10),
-    rows,
-    rawBytes,
-    block,
-    digest,
-  };
 }

@@ -23,11 +23,16 @@ export type SearchPage = {
   totalRelation: 'eq' | 'gte';
 };
 
-/** The entries of one plan: seq in [seqFrom, seqTo) of one shard, with the projects and times its runs name. */
+/**
+ * The entries of one plan: seq in [seqFrom, seqTo) of one shard, with the projects and times its runs name. `hours`
+ * are the hours (UTC, seconds since 1970) that the times lie in: a plan of today with one entry of last month is
+ * then counted without reading the month.
+ */
 export type PlanRange = {
   projectIds: string[];
   minTimeNs: bigint;
   maxTimeNs: bigint;
+  hours?: readonly number[] | undefined;
   shard: number;
   seqFrom: bigint;
   seqTo: bigint;
@@ -83,14 +88,14 @@ export class LogStore {
 
   /** Rows of a plan that are stored, a row stored twice counted twice. */
   async countPlan(range: PlanRange): Promise<number> {
-    const sql = `SELECT count() AS entries FROM logs WHERE ${PLAN_CONDITION}`;
+    const sql = `SELECT count() AS entries FROM logs WHERE ${planCondition(range)}`;
     const [row] = await this.#clickhouse.readInternal<{ entries: string }>(sql, bindPlan(range));
     return Number(row?.entries ?? 0);
   }
 
   /** Offsets in the shard of the plan's rows that are stored. */
   async listPlanOffsets(range: PlanRange): Promise<Set<number>> {
-    const sql = `SELECT toString(seq) AS seqText FROM logs WHERE ${PLAN_CONDITION}`;
+    const sql = `SELECT toString(seq) AS seqText FROM logs WHERE ${planCondition(range)}`;
     const rows = await this.#clickhouse.readInternal<{ seqText: string }>(sql, bindPlan(range));
     return new Set(rows.map(({ seqText }) => decodeSeq(BigInt(seqText)).offset));
   }
@@ -163,12 +168,19 @@ const PLAN_CONDITION = `project_id IN {projects:Array(UUID)}
   AND time >= fromUnixTimestamp64Nano({minTime:Int64}, 'UTC')
   AND time <= fromUnixTimestamp64Nano({maxTime:Int64}, 'UTC')
   AND shard = {shard:UInt8} AND seq >= {seqFrom:UInt64} AND seq < {seqTo:UInt64}`;
+/** Measured: of 600,000 rows 14,000 were read for two hours of two projects; an array made by arrayMap read them all. */
+const HOURS_CONDITION = `AND toStartOfHour(time) IN {hours:Array(DateTime('UTC'))}`;
+
+function planCondition({ hours }: PlanRange): string {
+  return hours === undefined ? PLAN_CONDITION : `${PLAN_CONDITION} ${HOURS_CONDITION}`;
+}
 
 function bindPlan(range: PlanRange): Record<string, unknown> {
   return {
     projects: range.projectIds,
     minTime: range.minTimeNs.toString(),
     maxTime: range.maxTimeNs.toString(),
+    ...(range.hours !== undefined && { hours: range.hours }),
     shard: range.shard,
     seqFrom: range.seqFrom.toString(),
     seqTo: range.seqTo.toString(),

@@ -1,21 +1,18 @@
 import { createHash } from 'node:crypto';
-import type { Redis } from 'ioredis';
+import { apportionBlock } from '@logpond/log-block/apportion';
 import type { EncodedBlock } from '@logpond/log-block/encode';
-import { decodeSeq, encodeSeq } from '@logpond/log-block/entry-id';
-import { mapRedisError } from './connect.ts';
-import type { RedisStore } from './connect.ts';
+import type { RedisClient, RedisStore } from './connect.ts';
 import { RedisScript } from './redis-script.ts';
-import { shardCountKey, shardKeys, shardOf } from './shard-map.ts';
+import { shardKeys, shardOf } from './shard-map.ts';
 import type { ShardKeys } from './shard-map.ts';
 import { StoreError } from './store-error.ts';
 
 const admitScript = new RedisScript('log-stream.lua/admit.lua');
-const prepareScript = new RedisScript('log-stream.lua/prepare.lua');
+const recallScript = new RedisScript('log-stream.lua/recall.lua');
+const backlogScript = new RedisScript('log-stream.lua/backlog.lua');
 
 /** How long a receipt is remembered under its Idempotency-Key. */
 const IDEMPOTENCY_TTL_MS = 3_600_000;
-/** Share of the budget that a shard's stream may fill before nothing more is admitted. */
-const ADMIT_SHARE = 0.8;
 
 /** A request that must be stored once however often it is sent. */
 export type Idempotency = {
@@ -28,11 +25,19 @@ export type Idempotency = {
   receipt: string;
 };
 
+/**
+ * `stored`: `crowded` holds the projects of this block that are above their fair share of the shard's budget, with
+ * the seconds (1-300) until what waits of them is stored; `isPressed` says that the stream is above 55 % of it.
+ * `full`: it is above 80 %; room is expected after `retryAfterS`.
+ */
 export type Admission =
-  | { kind: 'stored'; firstOffset: number }
+  | { kind: 'stored'; firstOffset: number; crowded: ReadonlyMap<string, number>; isPressed: boolean }
   | { kind: 'replayed'; receipt: string }
   | { kind: 'mismatch' }
-  | { kind: 'full' };
+  | { kind: 'full'; retryAfterS: number };
+
+/** What of one project is acknowledged and not yet stored; `seconds` since the oldest waiting block of its shard. */
+export type Backlog = { entries: number; bytes: number; seconds: number };
 
 /**
  * The entrance of the pipeline: blocks are put on a shard's stream and are on disk when `admit` returns.
@@ -40,14 +45,14 @@ export type Admission =
 export class LogStream {
   readonly shards: number;
   readonly #redis: RedisStore;
-  readonly #writer: Redis;
-  readonly #limitBytes: number;
+  readonly #writer: RedisClient;
+  readonly #budgetBytes: number;
 
-  private constructor(redis: RedisStore, writer: Redis) {
+  private constructor(redis: RedisStore, writer: RedisClient) {
     this.#redis = redis;
     this.#writer = writer;
     this.shards = redis.shards;
-    this.#limitBytes = Math.floor((redis.budgetBytes / redis.shards) * ADMIT_SHARE);
+    this.#budgetBytes = Math.floor(redis.budgetBytes / redis.shards);
   }
 
   /**
@@ -66,7 +71,8 @@ export class LogStream {
   }
 
   /**
-   * Appends one block to the shard's stream, synced to disk before this returns.
+   * Appends one block to the shard's stream, synced to disk (and held by `REDIS_WAIT_REPLICAS` replicas) before
+   * this returns.
    *
    * With `idempotency`, the same key and body give the first receipt back and store nothing.
    *
@@ -74,22 +80,26 @@ export class LogStream {
    */
   async admit(shard: number, encoded: EncodedBlock, idempotency?: Idempotency): Promise<Admission> {
     const keys = shardKeys(this.#redis.prefix, shard);
-    const projects = [...new Set(encoded.runs.map((run) => run.projectId))];
-    const scriptKeys = [keys.log, keys.state, keys.tailed];
+    const shares = apportionBlock(encoded.runs, encoded.block.length + encoded.digest.length);
+    const scriptKeys = [keys.log, keys.state, keys.tailed, keys.backlog];
     const args: (string | number | Buffer)[] = [
       encoded.rows,
       encoded.block,
       encoded.digest,
-      this.#limitBytes,
+      this.#budgetBytes,
       keys.tailChannel,
-      projects.length,
-      ...projects,
+      shares.length,
+      ...shares.flatMap(({ projectId, bytes, rows }) => [projectId, bytes, rows]),
     ];
     if (idempotency !== undefined) {
       scriptKeys.push(idempotencyKey(keys, idempotency));
       args.push(idempotency.bodyHash, idempotency.receipt, IDEMPOTENCY_TTL_MS);
     }
-    return readAdmission(await admitScript.run(this.#writer, scriptKeys, args));
+    return readAdmission(await this.#write(admitScript, scriptKeys, args));
+  }
+
+  async #write(script: RedisScript, keys: string[], args: (string | number | Buffer)[]): Promise<unknown> {
+    return script.runReplicated(this.#writer, keys, args, this.#redis.waitReplicas);
   }
 
   /**
@@ -100,15 +110,20 @@ export class LogStream {
    */
   async recall(shard: number, idempotency: Omit<Idempotency, 'receipt'>): Promise<Admission | undefined> {
     const key = idempotencyKey(shardKeys(this.#redis.prefix, shard), idempotency);
-    try {
-      const [body, receipt] = await this.#writer.hmget(key, 'body', 'receipt');
-      if (typeof body !== 'string') return undefined;
-      return body === idempotency.bodyHash
-        ? { kind: 'replayed', receipt: receipt ?? '' }
-        : { kind: 'mismatch' };
-    } catch (error) {
-      throw mapRedisError(error);
-    }
+    const answer = await this.#write(recallScript, [key], [idempotency.bodyHash]);
+    return answer === null ? undefined : readAdmission(answer);
+  }
+
+  /** What waits of a project; all zero when nothing does. @throws {StoreError} `unavailable`. */
+  async readBacklog(projectId: string): Promise<Backlog> {
+    const keys = shardKeys(this.#redis.prefix, this.shardOf(projectId));
+    const answer = await backlogScript.run(
+      this.#redis.client,
+      [keys.backlog, keys.log, keys.state],
+      [projectId],
+    );
+    const [bytes = 0, entries = 0, ageMs = 0] = Array.isArray(answer) ? answer.map(Number) : [];
+    return { bytes, entries, seconds: Math.ceil(ageMs / 1_000) };
   }
 }
 
@@ -117,55 +132,35 @@ function idempotencyKey(keys: ShardKeys, { projectId, key }: Pick<Idempotency, '
 }
 
 function readAdmission(answer: unknown): Admission {
-  const [kind = '', value] = Array.isArray(answer) ? answer.map(String) : [];
+  const [kind = '', value, ...rest] = Array.isArray(answer) ? answer.map(String) : [];
   switch (kind) {
     case 'stored':
-      return { kind, firstOffset: Number(value) };
+      return {
+        kind,
+        firstOffset: Number(value),
+        isPressed: rest[0] === '1',
+        crowded: readCrowded(rest.slice(1)),
+      };
     case 'replayed':
       return { kind, receipt: value ?? '' };
     case 'mismatch':
-    case 'full':
       return { kind };
+    case 'full':
+      return { kind, retryAfterS: Number(value) };
     case 'unprepared':
       throw new StoreError(
         'redis',
         'unavailable',
-        'the streams are not prepared yet; an ingest worker does it',
+        'the streams were not compared with ClickHouse since Redis started; an ingest worker does it',
       );
     default:
       throw new TypeError(`expected an answer of admit.lua, got ${JSON.stringify(answer)}`);
   }
 }
 
-/**
- * Gives every shard that has none its epoch: one above what ClickHouse holds, so that no identity of an
- * entry ever repeats, even after Redis was lost.
- *
- * @param maxSeqs the greatest seq stored of each shard, read before this call.
- * @throws {Error} when a shard is older than what ClickHouse holds of it (a Redis that was restored from a
- *   copy): its next offsets were given out before, and what they name now would be taken for stored.
- */
-export async function prepareShards(redis: RedisStore, maxSeqs: ReadonlyMap<number, bigint>): Promise<void> {
-  await ask(redis.client.setnx(shardCountKey(redis.prefix), redis.shards));
-  for (let shard = 0; shard < redis.shards; shard += 1) {
-    const stored = decodeSeq(maxSeqs.get(shard) ?? 0n);
-    const { state } = shardKeys(redis.prefix, shard);
-    const [epoch, next] = await ask(redis.client.hmget(state, 'epoch', 'next'));
-    if (typeof epoch !== 'string') {
-      await prepareScript.run(redis.client, [state], [stored.epoch + 1]);
-    } else if (encodeSeq(Number(epoch), Number(next)) <= (maxSeqs.get(shard) ?? 0n)) {
-      throw new Error(
-        `shard ${shard}: this Redis is older than ClickHouse; expected its next entry above ${stored.offset} of epoch ` +
-          `${stored.epoch}, got ${next} of epoch ${epoch}. Entries it takes now wait; bring back its newest copy`,
-      );
-    }
-  }
-}
-
-async function ask<T>(answer: Promise<T>): Promise<T> {
-  try {
-    return await answer;
-  } catch (error) {
-    throw mapRedisError(error);
-  }
+/** Ids and seconds in turn. */
+function readCrowded(pairs: readonly string[]): ReadonlyMap<string, number> {
+  const crowded = new Map<string, number>();
+  for (let at = 0; at + 1 < pairs.length; at += 2) crowded.set(pairs[at] ?? '', Number(pairs[at + 1]));
+  return crowded;
 }

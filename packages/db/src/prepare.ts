@@ -3,23 +3,40 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { ClickHouseStore } from './clickhouse.ts';
 import type { RedisStore } from './connect.ts';
 import { mapRedisError } from './connect.ts';
+import { decodeSeq } from '@logpond/log-block/entry-id';
 import type { LogStore } from './log-store.ts';
-import { prepareShards } from './log-stream.ts';
 import { checkSchema, migrateClickHouse } from './migrate.ts';
 import { RedisScript } from './redis-script.ts';
+import { shardCountKey, shardKeys } from './shard-map.ts';
 
 const renewScript = new RedisScript('log-stream.lua/renew.lua');
+const prepareScript = new RedisScript('log-stream.lua/prepare.lua');
+const preparedScript = new RedisScript('log-stream.lua/prepared.lua');
 
 /** Renewed while the work lasts; a process that dies meanwhile is waited for no longer than this. */
 const LEASE_TTL_MS = 3_000;
 const RENEW_MS = 500;
 const POLL_MS = 250;
 
+/** What was done: names of the migrations applied, and shards in another state than `ready`. */
+export type Preparation = { applied: string[]; shards: ShardPreparation[] };
+
 /**
- * Makes both stores ready: the schema up to date, each shard with an epoch. One process at a time does it,
- * the others wait for it; everything in it may be done again.
+ * `ready`: this server holds all that ClickHouse does. `begun`: it was empty, a new epoch begins. `draining`: it is
+ * behind ClickHouse (restored or rolled back); what it holds is stored first, nothing new is admitted. `renewed`:
+ * that is done, and the next epoch begins.
+ */
+export type ShardPreparation = {
+  shard: number;
+  state: 'ready' | 'begun' | 'draining' | 'renewed';
+  epoch: number;
+};
+
+/**
+ * Makes both stores ready: the schema up to date, each shard with an epoch and compared with ClickHouse. One process
+ * at a time does it, the others wait for it; everything in it may be done again, and must be after each start of
+ * Redis: until then nothing is admitted. With `onlyWhenNeeded` nothing is done when another process did it meanwhile.
  *
- * @returns the names of the migrations that were applied.
  * @throws {StoreError} `unavailable` when a store cannot be reached; try again.
  */
 export async function prepareStores(
@@ -27,7 +44,8 @@ export async function prepareStores(
   clickhouse: ClickHouseStore,
   store: LogStore,
   signal: AbortSignal,
-): Promise<string[]> {
+  options: { onlyWhenNeeded?: boolean } = {},
+): Promise<Preparation> {
   const key = `${redis.prefix}:{cp}:lease:prepare`;
   const holder = randomUUID();
   while (!(await acquire(redis, key, holder))) {
@@ -39,20 +57,62 @@ export async function prepareStores(
     renewScript.run(redis.client, [key], [holder, LEASE_TTL_MS]).catch(() => undefined);
   }, RENEW_MS);
   try {
+    if (options.onlyWhenNeeded === true && (await areShardsPrepared(redis)))
+      return { applied: [], shards: [] };
     const { applied } = await migrateClickHouse(clickhouse);
     await checkSchema(clickhouse);
-    await prepareShards(redis, await store.findMaxSeqs());
-    return applied;
+    return { applied, shards: await prepareShards(redis, await store.findMaxSeqs()) };
   } finally {
     clearInterval(renewal);
     await renewScript.run(redis.client, [key], [holder, 0]);
   }
 }
 
-async function acquire(redis: RedisStore, key: string, holder: string): Promise<boolean> {
+/**
+ * Compares each shard with the greatest seq that ClickHouse holds of it (prepare.lua), so that no identity of an
+ * entry ever repeats, whatever Redis lost.
+ */
+export async function prepareShards(
+  redis: RedisStore,
+  maxSeqs: ReadonlyMap<number, bigint>,
+): Promise<ShardPreparation[]> {
+  await ask(redis.client.setnx(shardCountKey(redis.prefix), redis.shards));
+  // In a cluster one server may be away: the shards of the others are prepared all the same.
+  const outcomes = await Promise.allSettled(
+    Array.from({ length: redis.shards }, async (_, shard) =>
+      prepareShard(redis, shard, maxSeqs.get(shard) ?? 0n),
+    ),
+  );
+  return outcomes.map((outcome) => {
+    if (outcome.status === 'rejected') throw outcome.reason;
+    return outcome.value;
+  });
+}
+
+async function prepareShard(redis: RedisStore, shard: number, maxSeq: bigint): Promise<ShardPreparation> {
+  const { epoch: storedEpoch, offset } = decodeSeq(maxSeq);
+  const { state: key } = shardKeys(redis.prefix, shard);
+  const answer = await prepareScript.run(redis.client, [key], [storedEpoch, offset]);
+  const [state, epoch] = Array.isArray(answer) ? answer.map(String) : [];
+  if (state !== 'ready' && state !== 'begun' && state !== 'draining' && state !== 'renewed')
+    throw new TypeError(`expected an answer of prepare.lua, got ${JSON.stringify(answer)}`);
+  return { shard, state, epoch: Number(epoch) };
+}
+
+async function areShardsPrepared(redis: RedisStore): Promise<boolean> {
+  const keys = Array.from({ length: redis.shards }, (_, shard) => shardKeys(redis.prefix, shard).state);
+  const answers = await Promise.all(keys.map(async (key) => preparedScript.run(redis.client, [key], [])));
+  return answers.every((answer) => answer === 1);
+}
+
+async function ask<T>(answer: Promise<T>): Promise<T> {
   try {
-    return (await redis.client.set(key, holder, 'PX', LEASE_TTL_MS, 'NX')) === 'OK';
+    return await answer;
   } catch (error) {
     throw mapRedisError(error);
   }
+}
+
+async function acquire(redis: RedisStore, key: string, holder: string): Promise<boolean> {
+  return (await ask(redis.client.set(key, holder, 'PX', LEASE_TTL_MS, 'NX'))) === 'OK';
 }

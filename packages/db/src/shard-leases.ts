@@ -4,7 +4,6 @@ import type { Ownership } from './log-cursor.ts';
 import { RedisScript } from './redis-script.ts';
 import { shardKeys } from './shard-map.ts';
 import type { Consumer } from './shard-map.ts';
-import { StoreError } from './store-error.ts';
 
 const ownScript = new RedisScript('log-stream.lua/own.lua');
 const renewScript = new RedisScript('log-stream.lua/renew.lua');
@@ -31,9 +30,13 @@ export class ShardLeases implements AsyncDisposable {
   readonly #onUnprepared: (() => Promise<void>) | undefined;
   readonly #workerId = randomUUID();
   readonly #held = new Map<number, Held>();
+  /** The last ownership of each shard, past ones too: what it reached tells whether a restarted Redis is whole. */
+  readonly #known = new Map<number, Ownership>();
   #timer: NodeJS.Timeout | undefined;
   #ticking: Promise<void> = Promise.resolve();
   #stopped = false;
+  #livingWorkers = 1;
+  #preparing: Promise<void> | undefined;
 
   constructor(options: {
     redis: RedisStore;
@@ -42,7 +45,10 @@ export class ShardLeases implements AsyncDisposable {
     work: (ownership: Ownership, signal: AbortSignal) => Promise<void>;
     /** Told of every failure of Redis or of `work`. */
     onError: (error: unknown) => void;
-    /** Prepares the shards again: a Redis that was emptied has none. Without it, another consumer does. */
+    /**
+     * Prepares the shards (again): after each start of Redis, and while a shard is drained. Without it, another
+     * consumer does.
+     */
     onUnprepared?: () => Promise<void>;
   }) {
     this.#redis = options.redis;
@@ -70,14 +76,25 @@ export class ShardLeases implements AsyncDisposable {
 
   async #tick(): Promise<void> {
     this.#dropLapsed();
-    const living = await this.#heartbeat('stay');
-    await Promise.all([...this.#held].map(([shard, held]) => this.#renew(shard, held)));
-    const share = Math.ceil(this.#redis.shards / Math.max(1, living));
+    // In a cluster each of these may live on another server: one that is away must not hold up the others.
+    const [living, ...renewals] = await Promise.allSettled([
+      this.#heartbeat('stay'),
+      ...[...this.#held].map(async ([shard, held]) => this.#renew(shard, held)),
+    ]);
+    if (living.status === 'fulfilled') this.#livingWorkers = living.value;
+    for (const outcome of [living, ...renewals])
+      if (outcome.status === 'rejected') this.#onError(outcome.reason);
+    await this.#balance();
+  }
+
+  /** Gives shards back above the fair share and takes free ones below it. */
+  async #balance(): Promise<void> {
+    const share = Math.ceil(this.#redis.shards / Math.max(1, this.#livingWorkers));
     const surplus = this.#held.size - share;
     // The work's end gives the lease back.
     for (const [, held] of [...this.#held].slice(0, Math.max(0, surplus))) held.controller.abort();
     for (let shard = 0; shard < this.#redis.shards && this.#held.size < share; shard += 1) {
-      if (!this.#stopped && !this.#held.has(shard)) await this.#take(shard);
+      if (!this.#stopped && !this.#held.has(shard)) await this.#take(shard).catch(this.#onError);
     }
   }
 
@@ -95,10 +112,24 @@ export class ShardLeases implements AsyncDisposable {
 
   async #renew(shard: number, held: Held): Promise<void> {
     const sentAtMs = performance.now();
-    const key = shardKeys(this.#redis.prefix, shard).lease(this.#consumer);
-    const renewed = await renewScript.run(this.#redis.client, [key], [held.holder, LEASE_TTL_MS]);
-    if (renewed === 1) held.renewedAtMs = sentAtMs;
-    else held.controller.abort();
+    const keys = shardKeys(this.#redis.prefix, shard);
+    const lease = keys.lease(this.#consumer);
+    const args = [held.holder, LEASE_TTL_MS];
+    const answer = await renewScript.run(this.#redis.client, [lease, keys.state], args);
+    if (answer !== 'lost') held.renewedAtMs = sentAtMs;
+    if (answer === 'unprepared' || answer === 'draining') this.#prepare();
+    // What this owner remembers of the shard may be newer than a server that was restored: it is taken anew.
+    if (answer === 'lost' || answer === 'unprepared') held.controller.abort();
+  }
+
+  /** Beside the ticks: it may have to wait for ClickHouse, and leases must be renewed meanwhile. */
+  #prepare(): void {
+    if (this.#onUnprepared === undefined || this.#stopped) return;
+    this.#preparing ??= this.#onUnprepared()
+      .catch(this.#onError)
+      .finally(() => {
+        this.#preparing = undefined;
+      });
   }
 
   async #take(shard: number): Promise<void> {
@@ -106,20 +137,19 @@ export class ShardLeases implements AsyncDisposable {
     // A new name for each taking: a lease that lapsed is never mistaken for the one taken after it.
     const holder = `${this.#workerId}:${randomUUID()}`;
     const sentAtMs = performance.now();
-    const args = [this.#consumer, holder, LEASE_TTL_MS];
+    const known = this.#consumer === 'ingest' ? this.#known.get(shard) : undefined;
+    const memory = known === undefined ? [] : [known.fence, String(known.epoch), known.reached];
+    const args = [this.#consumer, holder, LEASE_TTL_MS, ...memory];
     const answer = await ownScript.run(this.#redis.client, [keys.lease(this.#consumer), keys.state], args);
-    const [kind, fence = '', epoch, done, plan] = Array.isArray(answer) ? answer.map(String) : [];
-    if (kind === 'unprepared') {
-      await this.#onUnprepared?.();
-      // The next tick takes it.
-      throw new StoreError('redis', 'unavailable', `shard ${shard} is not prepared yet`);
-    }
-    if (kind !== 'taken') return;
-    const ownership = { shard, fence, epoch: Number(epoch), done: Number(done), plan: plan || undefined };
+    const ownership = readOwnership(shard, answer);
+    // A later tick takes it.
+    if (ownership === 'unprepared') this.#prepare();
+    if (ownership === 'unprepared' || ownership === 'held') return;
     const controller = new AbortController();
     const work = this.#work(ownership, controller.signal)
       .catch(this.#onError)
       .then(async () => this.#giveBack(shard, holder));
+    this.#known.set(shard, ownership);
     this.#held.set(shard, { controller, work, holder, renewedAtMs: sentAtMs });
   }
 
@@ -138,6 +168,7 @@ export class ShardLeases implements AsyncDisposable {
     this.#stopped = true;
     clearTimeout(this.#timer);
     await this.#ticking;
+    await this.#preparing;
     const works = [...this.#held.values()].map((held) => {
       held.controller.abort();
       return held.work;
@@ -145,4 +176,24 @@ export class ShardLeases implements AsyncDisposable {
     await Promise.all(works);
     await this.#heartbeat('stop').catch(this.#onError);
   }
+}
+
+/** Reads the answer of own.lua. */
+function readOwnership(shard: number, answer: unknown): Ownership | 'held' | 'unprepared' {
+  const [kind, fence = '', epoch, done, plan, tries, probe = '', draining] = Array.isArray(answer)
+    ? answer.map(String)
+    : [];
+  if (kind === 'held' || kind === 'unprepared') return kind;
+  const [probeOffset, probeTries] = probe.split(' ').map(Number);
+  return {
+    shard,
+    fence,
+    epoch: Number(epoch),
+    done: Number(done),
+    reached: Number(done),
+    plan: plan || undefined,
+    planTries: Number(tries),
+    probe: probe === '' ? undefined : { offset: probeOffset ?? 0, tries: probeTries ?? 0 },
+    isDraining: draining === '1',
+  };
 }

@@ -51,10 +51,14 @@ export type ShardKeys = {
   log: string;
   state: string;
   marks: string;
+  backlog: string;
+  audits: string;
   tailed: string;
   tailChannel: string;
   lease: (consumer: Consumer) => string;
   idempotency: (projectId: string, keyHash: string) => string;
+  /** A project's dead letters: their ids in order, what they are, and their entries. '-' for no project. */
+  dead: (projectId: string) => { order: string; letters: string; payloads: string };
 };
 
 /** Names the keys of a shard. @throws {RangeError} for a shard outside the table of tags. */
@@ -67,9 +71,16 @@ export function shardKeys(prefix: string, shard: number): ShardKeys {
     log: `${base}:log`,
     state: `${base}:state`,
     marks: `${base}:marks`,
+    backlog: `${base}:backlog`,
+    audits: `${base}:audits`,
     tailed: `${base}:tailed`,
     tailChannel: `${base}:tail`,
     lease: (consumer) => `${base}:lease:${consumer}`,
     idempotency: (projectId, keyHash) => `${base}:idem:${projectId}:${keyHash}`,
+    dead: (projectId) => ({
+      order: `${base}:dead:${projectId}:order`,
+      letters: `${base}:dead:${projectId}:letters`,
+      payloads: `${base}:dead:${projectId}:payloads`,
+    }),
   };
 }

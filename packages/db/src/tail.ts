@@ -1,12 +1,13 @@
-import type { Redis } from 'ioredis';
+import { readBlockHeader } from '@logpond/log-block/decode';
+import { BlockError } from '@logpond/log-block/layout';
 import { mapRedisError } from './connect.ts';
-import type { RedisStore } from './connect.ts';
-import { readBlocks, toStreamBlock } from './log-cursor.ts';
-import type { StreamBlock } from './log-cursor.ts';
+import type { RedisClient, RedisStore } from './connect.ts';
 import { RedisScript } from './redis-script.ts';
 import { shardKeys } from './shard-map.ts';
 import type { ShardKeys } from './shard-map.ts';
-import { readBlockHeader } from '@logpond/log-block/decode';
+import { ShardSubscription } from './shard-subscription.ts';
+import { readBlocks } from './stream-block.ts';
+import type { StreamBlock } from './stream-block.ts';
 
 const watchScript = new RedisScript('log-stream.lua/watch.lua');
 const unwatchScript = new RedisScript('log-stream.lua/unwatch.lua');
@@ -19,11 +20,19 @@ const CATCH_UP_BLOCKS = 16;
 /** Where a shard's stream stood when a project began to be watched. */
 export type WatchPoint = { epoch: number; nextOffset: number };
 
+type Watched = WatchPoint & { lastPublished: number; hadLapsed: boolean; isShed: boolean };
+
+/** A block whose header could be read. */
+export type TailBlock = Pick<StreamBlock, 'firstOffset' | 'rows' | 'block'>;
+
 export type TailListener = {
   /** The next block, in stream order and once. It may hold other projects' runs too. */
-  onBlock: (epoch: number, block: Pick<StreamBlock, 'firstOffset' | 'block'>) => void;
-  /** Entries that can no longer be had: `[fromOffset, toOffset)` of this shard. */
-  onGap: (fromOffset: number, toOffset: number) => void;
+  onBlock: (epoch: number, block: TailBlock) => void;
+  /**
+   * Entries up to `toOffset` of this epoch will not come: they are gone, damaged, from before the epoch, or were
+   * left out while the stream is under pressure.
+   */
+  onGap: (epoch: number, toOffset: number) => void;
   onError: (error: unknown) => void;
 };
 
@@ -32,14 +41,15 @@ export type TailListener = {
  *
  * Redis drops a subscriber that stalls, and what is published meanwhile is gone without a sign. Therefore
  * each message names the one published before it: when that is not what was seen last, or the watch had
- * lapsed, or what Redis published last never came, the missing part is read from the stream itself.
+ * lapsed, or what Redis published last never came, the missing part is read from the stream itself. What was not
+ * published because the stream is under pressure is not read either: the listener is told of a gap.
  */
 export class ShardTail implements AsyncDisposable {
   readonly #redis: RedisStore;
   readonly #keys: ShardKeys;
   readonly #listener: TailListener;
-  readonly #subscriber: Redis;
-  readonly #reader: Redis;
+  readonly #reader: RedisClient;
+  #subscription: ShardSubscription | undefined;
   readonly #watched = new Set<string>();
   /** Everything below it was delivered; undefined until the first watch. */
   #position: number | undefined;
@@ -51,31 +61,35 @@ export class ShardTail implements AsyncDisposable {
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
 
-  private constructor(redis: RedisStore, shard: number, listener: TailListener, reader: Redis) {
+  private constructor(redis: RedisStore, shard: number, listener: TailListener, reader: RedisClient) {
     this.#redis = redis;
     this.#keys = shardKeys(redis.prefix, shard);
     this.#listener = listener;
-    this.#subscriber = redis.subscriber();
     this.#reader = reader;
   }
 
   /** Subscribes to a shard. @throws {StoreError} `unavailable` when Redis cannot be reached. */
   static async open(redis: RedisStore, shard: number, listener: TailListener): Promise<ShardTail> {
     const tail = new ShardTail(redis, shard, listener, await redis.writer());
-    tail.#subscriber.on('messageBuffer', (_channel: Buffer, message: Buffer) => {
-      try {
-        tail.#receive(message);
-      } catch (error) {
-        listener.onError(error);
-      }
-    });
     try {
-      await tail.#subscriber.subscribe(tail.#keys.tailChannel);
+      tail.#subscription = await ShardSubscription.open(redis, tail.#keys.tailChannel, {
+        onMessage: (message) => {
+          try {
+            tail.#receive(message);
+          } catch (error) {
+            listener.onError(error);
+          }
+        },
+        // What was published while it did not stand is gone, and nothing may come that would show it.
+        onSubscribed: () => {
+          if (tail.#position !== undefined) tail.#catchUp();
+        },
+      });
+      await unwatchScript.run(redis.client, [tail.#keys.tailed], []);
     } catch (error) {
       await tail[Symbol.asyncDispose]();
-      throw mapRedisError(error);
+      throw error;
     }
-    tail.#subscriber.on('ready', () => tail.#resume());
     tail.#scheduleRenewal();
     return tail;
   }
@@ -97,17 +111,15 @@ export class ShardTail implements AsyncDisposable {
     this.#watched.delete(projectId);
   }
 
-  async #renew(
-    projectIds: readonly string[],
-  ): Promise<WatchPoint & { lastPublished: number; hadLapsed: boolean }> {
+  async #renew(projectIds: readonly string[]): Promise<Watched> {
     const keys = [this.#keys.tailed, this.#keys.state];
     const answer = await watchScript.run(this.#redis.client, keys, [WATCH_TTL_MS, ...projectIds]);
-    const [epoch, next, last, lapsed] = Array.isArray(answer) ? answer.map(Number) : [];
+    const [epoch, next, last, lapsed, shed] = Array.isArray(answer) ? answer.map(Number) : [];
     if (epoch === undefined || next === undefined || last === undefined) {
-      throw new TypeError('expected four values of watch.lua');
+      throw new TypeError(`expected five values of watch.lua, got ${JSON.stringify(answer)}`);
     }
     if (this.#epoch === 0) this.#epoch = epoch;
-    return { epoch, nextOffset: next, lastPublished: last, hadLapsed: lapsed === 1 };
+    return { epoch, nextOffset: next, lastPublished: last, hadLapsed: lapsed === 1, isShed: shed === 1 };
   }
 
   #scheduleRenewal(): void {
@@ -121,25 +133,25 @@ export class ShardTail implements AsyncDisposable {
   }
 
   async #renewAll(): Promise<void> {
-    if (this.#watched.size === 0) {
-      await unwatchScript.run(this.#redis.client, [this.#keys.tailed], []);
-      return;
-    }
+    if (this.#watched.size === 0) return;
     const before = this.#lastPublished;
     const point = await this.#renew([...this.#watched]);
     this.#lastPublished = point.lastPublished;
+    if (point.isShed && point.epoch === this.#epoch) {
+      // Reading what was not published would burden a server that is short of memory already.
+      const isSkipped = point.lastPublished >= (this.#position ?? point.nextOffset);
+      if (isSkipped && this.#catchingUp === undefined) this.#skipTo(point.nextOffset);
+      return;
+    }
     const missed = this.#position !== undefined && before >= this.#position;
+    // It was published 3 s ago and did not come: whatever the connection looks like, it brings nothing.
+    if (missed && !point.hadLapsed && this.#catchingUp === undefined) this.#subscription?.renew();
     if (point.hadLapsed || missed || point.epoch !== this.#epoch) this.#catchUp();
   }
 
-  /** After a reconnect: what was published meanwhile is gone, and nothing may come that would show it. */
-  #resume(): void {
-    const resubscribed = this.#subscriber.subscribe(this.#keys.tailChannel);
-    const catchUp = (): void => {
-      if (this.#position !== undefined && !this.#closed) this.#catchUp();
-    };
-    // A connection that broke again becomes ready again.
-    resubscribed.then(catchUp, () => undefined);
+  #skipTo(offset: number): void {
+    this.#position = offset;
+    this.#listener.onGap(this.#epoch, offset);
   }
 
   #receive(message: Buffer): void {
@@ -150,15 +162,18 @@ export class ShardTail implements AsyncDisposable {
       .map(Number);
     const position = this.#position;
     if (position === undefined || (epoch === this.#epoch && firstOffset < position)) return;
-    if (this.#catchingUp !== undefined || epoch !== this.#epoch || before >= position) {
+    const block = message.subarray(end + 1);
+    const rows = readRows(block);
+    // The stream tells where a block ends whose header is damaged.
+    if (this.#catchingUp !== undefined || epoch !== this.#epoch || before >= position || rows === undefined) {
       this.#catchUp();
       return;
     }
-    this.#deliver({ firstOffset, block: message.subarray(end + 1) });
+    this.#deliver({ firstOffset, rows, block });
   }
 
-  #deliver(block: Pick<StreamBlock, 'firstOffset' | 'block'>): void {
-    this.#position = block.firstOffset + readBlockHeader(block.block).rows;
+  #deliver(block: TailBlock): void {
+    this.#position = block.firstOffset + block.rows;
     this.#listener.onBlock(this.#epoch, block);
   }
 
@@ -180,30 +195,46 @@ export class ShardTail implements AsyncDisposable {
   }
 
   async #readToEnd(): Promise<void> {
-    const epoch = Number((await this.#reader.hget(this.#keys.state, 'epoch')) ?? 0);
-    if (epoch !== this.#epoch) {
-      // Another history: offsets begin again at 1, what lay between cannot be known.
-      this.#listener.onGap(this.#position ?? 0, this.#position ?? 0);
-      this.#epoch = epoch;
-      this.#position = 1;
-    }
+    if (!(await this.#enterEpoch())) return;
     do {
       this.#mustReadAgain = false;
-      for (;;) {
+      while (!this.#closed) {
         const from = this.#position ?? 1;
-        const blocks = await readBlocks(this.#reader, this.#keys.log, `${from}-0`, '+', CATCH_UP_BLOCKS);
+        const range = { start: `${from}-0`, end: '+', count: CATCH_UP_BLOCKS };
+        const blocks = await readBlocks(this.#reader, this.#keys, range);
         if (this.#closed || blocks.length === 0) break;
         const first = blocks[0]?.firstOffset ?? from;
-        if (first > from) this.#listener.onGap(from, first);
-        for (const block of blocks) this.#deliver(block);
+        if (first > from) this.#skipTo(first);
+        for (const block of blocks) {
+          if (block.damage === undefined) this.#deliver(block);
+          else this.#skipTo(block.firstOffset + block.rows);
+        }
       }
     } while (this.#mustReadAgain && !this.#closed);
+  }
+
+  /** False: the shard has no epoch at the moment; the next renewal looks again. */
+  async #enterEpoch(): Promise<boolean> {
+    let answer: (string | null)[];
+    try {
+      answer = await this.#reader.hmget(this.#keys.state, 'epoch', 'epochFrom');
+    } catch (error) {
+      throw mapRedisError(error);
+    }
+    const epoch = Number(answer[0] ?? 0);
+    if (epoch === 0) return false;
+    if (epoch !== this.#epoch) {
+      // Another history: what lay between cannot be known, and what lies below belongs to the one before.
+      this.#epoch = epoch;
+      this.#skipTo(Number(answer[1] ?? 1));
+    }
+    return true;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
-    this.#redis.close(this.#subscriber);
+    this.#subscription?.[Symbol.dispose]();
     await this.#catchingUp;
     this.#redis.close(this.#reader);
   }
@@ -226,16 +257,41 @@ export async function readTailRange(
   fromOffset: number,
   toOffset: number,
 ): Promise<TailRange> {
-  const { log } = shardKeys(redis.prefix, shard);
+  const keys = shardKeys(redis.prefix, shard);
   const end = `(${toOffset}-0`;
-  let blocks = await readBlocks(redis.client, log, `${fromOffset}-0`, end, CATCH_UP_BLOCKS);
+  const range = { start: `${fromOffset}-0`, end, count: CATCH_UP_BLOCKS };
+  let blocks = await readBlocks(redis.client, keys, range);
   if (blocks[0]?.firstOffset !== fromOffset) {
-    const [before] = await redis.client.xrevrangeBuffer(log, `(${fromOffset}-0`, '-', 'COUNT', 1);
-    if (before !== undefined) {
-      const straddling = toStreamBlock(before[0], before[1]);
-      if (straddling.firstOffset + straddling.rows > fromOffset) blocks = [straddling, ...blocks];
-    }
+    const before = await findBlockBefore(redis.client, keys, fromOffset);
+    if (before !== undefined && before.firstOffset + before.rows > fromOffset) blocks = [before, ...blocks];
   }
   const first = blocks[0];
   return { firstOffset: first === undefined ? undefined : Math.max(first.firstOffset, fromOffset), blocks };
+}
+
+async function findBlockBefore(
+  client: RedisClient,
+  keys: ShardKeys,
+  offset: number,
+): Promise<StreamBlock | undefined> {
+  let id: string | undefined;
+  try {
+    const [entry] = await client.xrevrangeBuffer(keys.log, `(${offset}-0`, '-', 'COUNT', 1);
+    id = entry?.[0].toString('latin1');
+  } catch (error) {
+    throw mapRedisError(error);
+  }
+  if (id === undefined) return undefined;
+  const [block] = await readBlocks(client, keys, { start: id, end: id, count: 1 });
+  return block;
+}
+
+/** Undefined when the header is damaged. */
+function readRows(block: Buffer): number | undefined {
+  try {
+    return readBlockHeader(block).rows;
+  } catch (error) {
+    if (error instanceof BlockError || error instanceof RangeError) return undefined;
+    throw error;
+  }
 }

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Moves the cursor of a consumer that has nothing to do with the entries up to the end of the stream.
 -- KEYS: state. ARGV: consumer, fence.
 -- Returns the new cursor, or false when the caller no longer owns the shard.

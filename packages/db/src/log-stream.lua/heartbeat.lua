@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Counts the living workers of a consumer, this one included (or left out when it stops).
 -- KEYS: workers (sorted set: worker -> last seen, by this server's clock). ARGV: worker, time to live in ms, stop or stay.
 -- Returns the number of living workers.

@@ -1,11 +1,14 @@
+#!lua flags=allow-oom
 -- Writes down what will be inserted before it is tried.
 -- KEYS: state. ARGV: consumer, fence, from, plan.
 -- Guarantees: at most one open plan a consumer; it starts where the last commit ended; only the owner
--- with the newest fence writes it.
+-- with the newest fence writes it. Running it again after an unknown outcome is safe.
 -- Returns 1, or 0 when the caller no longer owns the shard or is out of step.
-local cursor = redis.call('HMGET', KEYS[1], ARGV[1] .. ':fence', ARGV[1] .. ':done', ARGV[1] .. ':plan')
-if cursor[1] ~= ARGV[2] or (cursor[2] or '1') ~= ARGV[3] or cursor[3] then
+local name = ARGV[1]
+local cursor = redis.call('HMGET', KEYS[1], name .. ':fence', name .. ':done', name .. ':plan')
+if cursor[1] ~= ARGV[2] or (cursor[2] or '1') ~= ARGV[3] or (cursor[3] and cursor[3] ~= ARGV[4]) then
   return 0
 end
-redis.call('HSET', KEYS[1], ARGV[1] .. ':plan', ARGV[4])
+-- Also when it is there already: the WAIT behind this call must have a write to wait for.
+redis.call('HSET', KEYS[1], name .. ':plan', ARGV[4])
 return 1

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Drops what every consumer is past and nobody may ask to replay any more.
 -- KEYS: log, state, marks. ARGV: now in ms, replay window in ms, window under pressure in ms,
 --       bytes that count as pressure, bytes above which there is no window, consumers….

@@ -1,0 +1,97 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { RedisStore } from '@logpond/db/connect';
+import type { LogStream } from '@logpond/db/log-stream';
+import { LogCursor } from '@logpond/db/log-cursor';
+import { prepareShards } from '@logpond/db/prepare';
+import { shardKeys } from '@logpond/db/shard-map';
+import { encodeSeq } from '@logpond/log-block/entry-id';
+import { waitFor } from '../support/wait.ts';
+import { forceOwnership, makeBlock, NOW_MS, StreamFixture, WIDE } from './stream-fixture.ts';
+
+let fixture: StreamFixture;
+let redis: RedisStore;
+let stream: LogStream;
+
+beforeAll(async () => {
+  fixture = await StreamFixture.open();
+});
+afterAll(async () => fixture[Symbol.asyncDispose]());
+beforeEach(async () => {
+  ({ redis, stream } = await fixture.begin());
+  return async () => redis[Symbol.asyncDispose]();
+});
+
+const admitOne = async (): Promise<string> => (await stream.admit(0, makeBlock(1))).kind;
+
+async function readState(...fields: string[]): Promise<(string | null)[]> {
+  return redis.client.hmget(shardKeys(redis.prefix, 0).state, ...fields);
+}
+
+async function prepare(epoch: number, offset: number): Promise<string | undefined> {
+  const [shard] = await prepareShards(redis, new Map([[0, encodeSeq(epoch, offset)]]));
+  return shard?.state;
+}
+
+describe('the epoch of a shard', () => {
+  it('is one above what ClickHouse holds when Redis is empty, and stays while Redis is ahead', async () => {
+    expect(await prepare(1, 0)).toBe('ready');
+    await redis.client.del(shardKeys(redis.prefix, 0).state);
+    expect(await prepare(41, 7)).toBe('begun');
+    expect(await readState('epoch', 'next')).toEqual(['42', '1']);
+  });
+
+  it('a Redis behind ClickHouse admits nothing, gives what it holds to be stored, then goes on in the next epoch', async () => {
+    for (const rows of [3, 2]) await stream.admit(0, makeBlock(rows));
+    expect(await prepare(1, 5)).toBe('ready');
+    expect(await prepare(1, 6)).toBe('draining');
+    await expect(admitOne()).rejects.toMatchObject({ kind: 'unavailable' });
+    const ownership = await forceOwnership(redis);
+    expect(ownership).toMatchObject({ isDraining: true, epoch: 1, done: 1 });
+    using cursor = await LogCursor.open(redis, 'ingest', ownership);
+    const range = await cursor.read(1, WIDE);
+    await cursor.writePlan(1, 'plan');
+    expect(await prepare(1, 6)).toBe('draining');
+    await cursor.commit('plan', range, NOW_MS);
+    expect(await prepare(1, 6)).toBe('renewed');
+    expect(await readState('epoch', 'next', 'epochFrom', 'draining')).toEqual(['2', '6', '6', null]);
+    expect(await stream.admit(0, makeBlock(1))).toMatchObject({ kind: 'stored', firstOffset: 6 });
+  });
+
+  it('an older epoch than ClickHouse knows is left for the one above it', async () => {
+    expect(await prepare(7, 1)).toBe('renewed');
+    expect(await readState('epoch', 'next')).toEqual(['8', '1']);
+  });
+});
+
+describe('a Redis that was restarted', () => {
+  it('admits nothing and gives no lease until it was compared with ClickHouse', async () => {
+    await stream.admit(0, makeBlock(3));
+    await fixture.restartRedis();
+    await waitFor('the connection', async () => redis.ping());
+    await waitFor('a refusal', async () =>
+      admitOne().then(
+        () => false,
+        (error: unknown) => String(error).includes('compared'),
+      ),
+    );
+    await expect(forceOwnership(redis)).rejects.toThrow("'unprepared'");
+    expect(await prepare(1, 3)).toBe('ready');
+    expect(await admitOne()).toBe('stored');
+  });
+
+  it('is whole for the last owner when it reaches as far as that one ever read, without ClickHouse', async () => {
+    await stream.admit(0, makeBlock(3));
+    const ownership = await forceOwnership(redis);
+    using cursor = await LogCursor.open(redis, 'ingest', ownership);
+    await cursor.read(1, WIDE);
+    expect(ownership.reached).toBe(4);
+    await fixture.restartRedis();
+    await waitFor('the connection', async () => redis.ping());
+    const rolledBack = { ...ownership, reached: 5 };
+    await expect(forceOwnership(redis, 'ingest', rolledBack)).rejects.toThrow("'unprepared'");
+    const replaced = { ...ownership, fence: '0' };
+    await expect(forceOwnership(redis, 'ingest', replaced)).rejects.toThrow("'unprepared'");
+    expect(await forceOwnership(redis, 'ingest', ownership)).toMatchObject({ epoch: 1, isDraining: false });
+    await waitFor('an admission', async () => (await admitOne()) === 'stored');
+  });
+});

@@ -1,0 +1,133 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { RedisStore } from '@logpond/db/connect';
+import type { LogStream } from '@logpond/db/log-stream';
+import { LogCursor } from '@logpond/db/log-cursor';
+import { shardKeys } from '@logpond/db/shard-map';
+import { forceOwnership, makeBlock, NOW_MS, StreamFixture, WIDE } from './stream-fixture.ts';
+
+let fixture: StreamFixture;
+let redis: RedisStore;
+let stream: LogStream;
+
+beforeAll(async () => {
+  fixture = await StreamFixture.open();
+});
+afterAll(async () => fixture[Symbol.asyncDispose]());
+beforeEach(async () => {
+  ({ redis, stream } = await fixture.begin());
+  return async () => redis[Symbol.asyncDispose]();
+});
+
+describe('cursor', () => {
+  it('reads whole blocks up to the limits and refuses a stream with a hole', async () => {
+    for (const rows of [10, 10, 10]) await stream.admit(0, makeBlock(rows));
+    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    expect(await cursor.read(1, { ...WIDE, rowsMax: 15 })).toMatchObject({ from: 1, to: 21, rows: 20 });
+    expect(await cursor.read(1, { ...WIDE, bytesMax: 1 })).toMatchObject({ from: 1, to: 11, rows: 10 });
+    expect(await cursor.read(1, { ...WIDE, rawBytesMax: 1 })).toMatchObject({ from: 1, to: 11, rows: 10 });
+    expect(await cursor.readPlanned(11, 31)).toMatchObject({ from: 11, to: 31, rows: 20 });
+    await redis.client.xdel(shardKeys(redis.prefix, 0).log, '11-0');
+    await expect(cursor.read(1, WIDE)).rejects.toThrow('expected the entry 11');
+  });
+
+  it('F04: of two owners only the one with the newest fence plans and commits', async () => {
+    await stream.admit(0, makeBlock(10));
+    using first = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    const range = await first.read(1, WIDE);
+    expect(await first.writePlan(1, 'plan-a')).toBe(true);
+    const ownership = await forceOwnership(redis);
+    expect(ownership).toMatchObject({ plan: 'plan-a', done: 1 });
+    using second = await LogCursor.open(redis, 'ingest', ownership);
+    expect(await first.commit('plan-a', range, NOW_MS)).toBe(false);
+    expect(await first.writePlan(1, 'plan-b')).toBe(false);
+    expect(await second.writePlan(1, 'plan-b')).toBe(false);
+    expect(await second.commit('plan-a', range, NOW_MS)).toBe(true);
+    expect(await second.commit('plan-a', range, NOW_MS)).toBe(true);
+    expect(await second.writePlan(1, 'plan-c')).toBe(false);
+    expect(await second.writePlan(11, 'plan-c')).toBe(true);
+  });
+
+  it('trims what every consumer is past and the replay window has passed, nothing else', async () => {
+    const blocks = [makeBlock(10), makeBlock(10), makeBlock(10)];
+    for (const block of blocks) await stream.admit(0, block);
+    using ingest = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    const oneBlock = (blocks[0]?.block.length ?? 0) + (blocks[0]?.digest.length ?? 0);
+    for (const [from, receivedAtMs] of [
+      [1, NOW_MS],
+      [11, NOW_MS + 5_000],
+    ] as const) {
+      const range = await ingest.read(from, { ...WIDE, rowsMax: 1 });
+      expect(await ingest.writePlan(from, `plan ${from}`)).toBe(true);
+      expect(await ingest.commit(`plan ${from}`, range, receivedAtMs)).toBe(true);
+    }
+    const later = NOW_MS + 16 * 60_000;
+    const firstIds = async (): Promise<string[]> =>
+      (await redis.client.xrange(shardKeys(redis.prefix, 0).log, '-', '+')).map(([id]) => id);
+    expect(await ingest.trim(later)).toBe(3 * oneBlock);
+    expect(await firstIds()).toEqual(['1-0', '11-0', '21-0']);
+    using alert = await LogCursor.open(redis, 'alert', await forceOwnership(redis, 'alert'));
+    expect(await alert.advanceToEnd()).toBe(true);
+    expect(await ingest.trim(NOW_MS + 15 * 60_000 + 1_000)).toBe(2 * oneBlock);
+    expect(await firstIds()).toEqual(['11-0', '21-0']);
+    expect(await ingest.trim(later)).toBe(oneBlock);
+    expect(await firstIds()).toEqual(['21-0']);
+  });
+
+  it('counts the owners that found a plan open, and how often a block was begun to be decoded', async () => {
+    await stream.admit(0, makeBlock(10));
+    const first = await forceOwnership(redis);
+    expect(first).toMatchObject({ planTries: 0, probe: undefined });
+    using cursor = await LogCursor.open(redis, 'ingest', first);
+    await cursor.writePlan(1, 'plan');
+    expect(await forceOwnership(redis)).toMatchObject({ planTries: 1 });
+    const second = await forceOwnership(redis);
+    expect(second.planTries).toBe(2);
+    expect(await cursor.writeProbe(1)).toBe(-1);
+    using next = await LogCursor.open(redis, 'ingest', second);
+    expect([await next.writeProbe(1), await next.writeProbe(1)]).toEqual([1, 2]);
+    expect(await forceOwnership(redis)).toMatchObject({ probe: { offset: 1, tries: 2 } });
+    using last = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    expect(await last.writeProbe(1)).toBe(3);
+    await last.clearProbe();
+    expect(await last.writeProbe(1)).toBe(1);
+    await last.commit('plan', await last.read(1, WIDE), NOW_MS);
+    expect(await forceOwnership(redis)).toMatchObject({ planTries: 0, probe: undefined });
+  });
+
+  it('keeps what was committed for the auditor, oldest first, until it is dropped', async () => {
+    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    let done = 1;
+    for (const audit of ['{"a":1}', '{"b":2}']) {
+      await stream.admit(0, makeBlock(1));
+      const range = await cursor.read(done, WIDE);
+      await cursor.writePlan(done, audit);
+      await cursor.commit(audit, range, NOW_MS, audit);
+      done = range.to;
+    }
+    const later = Date.now() + 60_000;
+    expect(await cursor.listAudits(Date.now() - 60_000, 10)).toEqual([]);
+    expect(await cursor.listAudits(later, 1)).toEqual(['{"a":1}']);
+    expect(await cursor.listAudits(later, 10)).toEqual(['{"a":1}', '{"b":2}']);
+    await cursor.dropAudits(['{"a":1}']);
+    await cursor.dropAudits(['{"a":1}']);
+    expect(await cursor.listAudits(later, 10)).toEqual(['{"b":2}']);
+  });
+
+  it('F33: spans a block with a damaged header by the offsets around it, at the end of the stream too', async () => {
+    const { log } = shardKeys(redis.prefix, 0);
+    for (const rows of [10, 10]) await stream.admit(0, makeBlock(rows));
+    const entries = await redis.client.xrangeBuffer(log, '-', '+');
+    await redis.client.del(log);
+    for (const [id, [, block = Buffer.alloc(0), , digest = '']] of entries) {
+      block[8] = 77;
+      await redis.client.xadd(log, id.toString(), 'b', block, 'd', digest);
+    }
+    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    const { blocks, to } = await cursor.read(1, WIDE);
+    expect(to).toBe(21);
+    expect(blocks).toMatchObject([
+      { firstOffset: 1, rows: 10, runs: [], damage: expect.stringContaining('10 entries at 1') as string },
+      { firstOffset: 11, rows: 10, runs: [], damage: expect.stringContaining('10 entries at 11') as string },
+    ]);
+  });
+});
