@@ -2,9 +2,12 @@ import { join } from 'node:path';
 import { configSchema } from '@logpond/api/config';
 import { openApi } from '@logpond/api/open';
 import type { OpenApi } from '@logpond/api/open';
+import { shardKeys } from '@logpond/db/shard-map';
 import { readConfig } from '@logpond/runtime/env';
 import { createLog } from '@logpond/runtime/log';
+import { Redis } from 'ioredis';
 import { expect } from 'vitest';
+import { ChaosProxy } from '../system/support/chaos-proxy.ts';
 import { startApp } from '../support/app-process.ts';
 import { startStores } from '../support/stores.ts';
 import type { TestStores } from '../support/stores.ts';
@@ -30,6 +33,8 @@ export type ContractApi = AsyncDisposable &
     createTenant: (name: string) => Promise<TestTenant>;
     env: Record<string, string>;
     stores: TestStores;
+    /** What the API (not the worker) speaks to Redis through; absent unless it was asked for. */
+    redisProxy: ChaosProxy | undefined;
   };
 
 export type CallInit = {
@@ -40,22 +45,30 @@ export type CallInit = {
   headers?: Record<string, string>;
 };
 
-/** Starts all of it; `settings` are environment variables. With `hasWorker` false nothing is ever stored. */
+/**
+ * Starts all of it; `settings` are environment variables. With `hasWorker` false nothing is admitted or stored;
+ * with `isProxied` a chaos proxy stands between the API and Redis.
+ */
 export async function openContractApi(
   settings: Record<string, string> = {},
-  { hasWorker = true } = {},
+  { hasWorker = true, isProxied = false } = {},
 ): Promise<ContractApi> {
   await using starting = new AsyncDisposableStack();
   const stores = starting.use(await startStores());
+  const redisProxy = isProxied ? starting.use(await openProxy(stores.redis.url)) : undefined;
   const env = { ...stores.env, SETUP_TOKEN_FILE: join(stores.dataDir, 'setup-token'), ...settings };
   if (hasWorker) starting.use(startApp('ingest-worker', env));
-  const api = await openApi(readConfig(configSchema, env), starting, createLog('contract', 'silent'));
-  if (hasWorker)
+  const apiEnv =
+    redisProxy === undefined ? env : { ...env, REDIS_URL: redisProxy.redirect(stores.redis.url) };
+  const api = await openApi(readConfig(configSchema, apiEnv), starting, createLog('contract', 'silent'));
+  if (hasWorker) {
     await waitFor(
       'the schema',
       async () => api.waitForSchema(AbortSignal.timeout(30_000)).then(() => true),
       30_000,
     );
+    await waitForShards(env);
+  }
   const stack = starting.move();
   const call: ContractApi['call'] = async (method, path, init = {}) => {
     const headers = new Headers(init.headers);
@@ -75,9 +88,31 @@ export async function openContractApi(
     call,
     env,
     stores,
+    redisProxy,
     createTenant: async (name) => createTenant(api, name),
     [Symbol.asyncDispose]: async () => stack.disposeAsync(),
   };
+}
+
+/** Until a worker has compared them with ClickHouse nothing is admitted. */
+async function waitForShards(env: Readonly<Record<string, string>>): Promise<void> {
+  const raw = new Redis(env['REDIS_URL'] ?? '');
+  try {
+    await waitFor('the shards to be prepared', async () => {
+      const shards = Array.from(
+        { length: Number(env['SHARDS']) },
+        (_, shard) => shardKeys('lp', shard).state,
+      );
+      const epochs = await Promise.all(shards.map(async (state) => raw.hget(state, 'epoch')));
+      return epochs.every((epoch) => epoch !== null);
+    });
+  } finally {
+    raw.disconnect();
+  }
+}
+
+async function openProxy(url: string): Promise<ChaosProxy> {
+  return ChaosProxy.open(Number(new URL(url).port));
 }
 
 async function createTenant({ deps }: OpenApi, name: string): Promise<TestTenant> {

@@ -1,5 +1,8 @@
 import type { AlertRules } from '@logpond/db/alert-rules';
+import type { ClickHouseStore } from '@logpond/db/clickhouse';
+import type { DeadLetters } from '@logpond/db/dead-letters';
 import type { LogStore } from '@logpond/db/log-store';
+import type { LogStream } from '@logpond/db/log-stream';
 import type { Log } from '@logpond/runtime/log';
 import type { AuthStores } from './auth.ts';
 import type { BodyMemory } from './body-memory.ts';
@@ -13,7 +16,10 @@ import type { TailHub } from './tail-hub.ts';
 /** Everything that the routes work with; `openApi` builds it. */
 export type ApiDeps = AuthStores & {
   alertRules: AlertRules;
+  clickhouse: ClickHouseStore;
   logStore: LogStore;
+  stream: LogStream;
+  deadLetters: DeadLetters;
   flush: IngestFlush;
   hub: TailHub;
   streams: StreamRegistry;

@@ -1,5 +1,6 @@
 import { declareCounter, declareGauge } from '@logpond/runtime/metrics';
 import { ApiError } from '@logpond/schema/api-error';
+import { jitterRetryAfter } from './retry-after.ts';
 
 /** Bytes of request bodies, raw and inflated, that may be in memory at once. */
 const IN_FLIGHT_BYTES_MAX = 256 * 1024 * 1024;
@@ -42,7 +43,7 @@ export class BodyMemory {
           refusedTotal.inc();
           throw new ApiError('UNAVAILABLE', {
             public: 'too many large bodies at once; send again',
-            retryAfterS: 1,
+            retryAfterS: jitterRetryAfter(1.5),
           });
         }
         reserved += bytes;

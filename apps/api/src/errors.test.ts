@@ -1,3 +1,4 @@
+import { mapRedisError } from '@logpond/db/connect';
 import { StoreError } from '@logpond/db/store-error';
 import { ApiError } from '@logpond/schema/api-error';
 import { describe, expect, it } from 'vitest';
@@ -25,6 +26,37 @@ describe('toApiError', () => {
       statusCode: 500,
       requestId: 'r-1',
     });
+  });
+});
+
+describe('what Redis answers in trouble', () => {
+  it.each([
+    // As Redis 7 and 8 word it, plainly and from inside a script.
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "OOM command not allowed when used memory > 'maxmemory'. script: 8a1b, on @user_script:47.",
+    'MISCONF Errors writing to the AOF file: No space left on device',
+    "READONLY You can't write against a read only replica. script: 8a1b, on @user_script:47.",
+    'LOADING Redis is loading the dataset in memory',
+    'BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.',
+    'CLUSTERDOWN The cluster is down',
+    'TRYAGAIN Multiple keys request during rehashing of slot',
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    'NOREPLICAS Not enough good replicas to write.',
+    'UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)',
+    'ERR max number of clients reached',
+    'Command timed out',
+    'Connection is closed.',
+    "Stream isn't writeable and enableOfflineQueue options is false",
+  ])('is 503 with Retry-After and stays inside: %s', (text) => {
+    const error = toApiError(mapRedisError(new Error(text)));
+    expect([error.statusCode, error.code]).toEqual([503, 'UNAVAILABLE']);
+    expect(retryAfterOf(error)).toMatch(/^[12]$/);
+    expect(renderError(error, 'r')).not.toContain(text.split(' ', 1)[0]);
+  });
+
+  it('a command that is wrong is our fault: 500', () => {
+    const error = toApiError(mapRedisError(new Error('ERR wrong number of arguments')));
+    expect(error.statusCode).toBe(500);
   });
 });
 

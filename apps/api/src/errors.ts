@@ -1,6 +1,7 @@
 import { StoreError } from '@logpond/db/store-error';
 import { ApiError } from '@logpond/schema/api-error';
 import type { Log } from '@logpond/runtime/log';
+import { jitterRetryAfter } from './retry-after.ts';
 
 const DETAILS_MAX = 20;
 const STORE_TEXT_LENGTH_MAX = 300;
@@ -15,10 +16,9 @@ export function toApiError(error: unknown): ApiError {
 function fromStoreError(error: StoreError): ApiError {
   switch (error.kind) {
     case 'unavailable':
-      // One or two seconds at random, so that clients do not come back all at once.
       return new ApiError('UNAVAILABLE', {
         public: 'a store is out of reach; nothing is confirmed, send again',
-        retryAfterS: 1 + Math.round(Math.random()),
+        retryAfterS: jitterRetryAfter(1.5),
         cause: error,
       });
     case 'too_expensive':

@@ -1,4 +1,5 @@
 import { maskConfig, readConfig } from '@logpond/runtime/env';
+import { armFailpoints } from '@logpond/runtime/failpoint';
 import { startMetricsServer } from '@logpond/runtime/metrics';
 import { runProcess } from '@logpond/runtime/run';
 import { configSchema } from './config.ts';
@@ -8,6 +9,7 @@ import { openApi } from './open.ts';
 await runProcess('api', async ({ signal, stack, log, fail }) => {
   const config = readConfig(configSchema);
   log.level = config.LOG_LEVEL;
+  armFailpoints(config.FAILPOINT);
   log.info({ config: maskConfig(config) }, 'starting');
   stack.use(await startMetricsServer(config.METRICS_PORT, config.METRICS_HOST));
 

@@ -6,6 +6,7 @@ import type { ClickHouseStore } from '@logpond/db/clickhouse';
 import { connectRedis } from '@logpond/db/connect';
 import type { RedisStore } from '@logpond/db/connect';
 import { ControlStore, installationSecret } from '@logpond/db/control-store';
+import { DeadLetters } from '@logpond/db/dead-letters';
 import { LogStore } from '@logpond/db/log-store';
 import { LogStream } from '@logpond/db/log-stream';
 import { checkSchema } from '@logpond/db/migrate';
@@ -52,7 +53,8 @@ export async function openApi(
   const apiKeys = stack.use(new ApiKeys(control, { now }));
   const schema = new SchemaGate();
   const readiness = makeReadiness(redis, clickhouse, schema);
-  const flush = stack.use(new IngestFlush({ stream: await LogStream.open(redis), now }));
+  const stream = await LogStream.open(redis);
+  const flush = stack.use(new IngestFlush({ stream, now }));
   const hub = stack.use(new TailHub({ redis, log }));
   const streams = new StreamRegistry((listener) => apiKeys.onRevoked(listener));
   stack.defer(() => streams.close());
@@ -62,7 +64,10 @@ export async function openApi(
     organizations: new Organizations(control, { now }),
     projects: new Projects(control, { now }),
     alertRules: new AlertRules(control, { now }),
+    clickhouse,
     logStore: new LogStore(clickhouse, { cursorSecret: await installationSecret(control), now }),
+    stream,
+    deadLetters: new DeadLetters(redis),
     flush,
     hub,
     streams,

@@ -35,7 +35,10 @@ export function renderOpenApi(routes: readonly RouteDeclaration[]): string {
 }
 
 function describeOperation(route: RouteDeclaration): ZodOpenApiOperationObject {
-  const parameters = [...route.path.matchAll(/:(\w+)/g)].map(([, name = '']) => [name, z.uuid()] as const);
+  const parameters = [...route.path.matchAll(/:(\w+)/g)].map(([, name = '']) => {
+    const pattern = route.paramPatterns?.[name];
+    return [name, pattern === undefined ? z.uuid() : z.string().regex(pattern)] as const;
+  });
   const tenant = tenantParameter(route.access);
   const query =
     route.query === undefined ? tenant : z.object({ ...tenant?.shape, ...route.query.schema.shape });
@@ -58,7 +61,7 @@ function describeOperation(route: RouteDeclaration): ZodOpenApiOperationObject {
 }
 
 function tenantParameter(access: Access): z.ZodObject | undefined {
-  if (access.kind !== 'apiKeyOrSession') return undefined;
+  if (access.kind !== 'apiKeyOrSession' || access.tenant.in === 'path') return undefined;
   return z.object({
     [access.tenant.name]: z.uuid().optional().describe('Needed with a session, not with an API key'),
   });

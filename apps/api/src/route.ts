@@ -101,8 +101,10 @@ export type RouteDeclaration<
   Body = unknown,
 > = {
   method: Method;
-  /** With `:name` for parameters, all of which are UUIDs; below /api/v1 unless `isAtRoot`. */
+  /** With `:name` for parameters, UUIDs unless `paramPatterns` names them; below /api/v1 unless `isAtRoot`. */
   path: Path;
+  /** What a parameter that is no UUID looks like; it is passed on as it was sent. */
+  paramPatterns?: Readonly<Record<string, RegExp>>;
   isAtRoot?: true;
   /** What is logged at debug only: all of a health check, the successes of the hot path. */
   quiet?: 'always' | 'onSuccess';
@@ -110,6 +112,8 @@ export type RouteDeclaration<
   worksBeforeSetup?: true;
   access: A;
   summary: string;
+  /** Refuses a caller before the body is read. @throws {ApiError} RATE_LIMITED or BACKPRESSURE. */
+  guard?(caller: CallerOf<A>): void;
   query?: QuerySpec<Query>;
   body?: BodySpec<Body>;
   answers: Readonly<Record<number, AnswerSpec>>;

@@ -91,7 +91,8 @@ async function answerExchange(exchange: Exchange): Promise<Answer> {
     (tenant) => readTenant(tenant, search, params),
     deps,
   );
-  for (const value of Object.values(params)) if (!isUuid(value)) throw new ApiError('NOT_FOUND');
+  refuseForeignParams(route, params);
+  route.guard?.(caller as AnyRequest['caller']);
   const lease = deps.bodies.lease(route.access.kind === 'public');
   let isDone = false;
   try {
@@ -112,7 +113,16 @@ async function answerExchange(exchange: Exchange): Promise<Answer> {
   }
 }
 
+/** What cannot be the id of anything names nothing; only such a text may become part of a store's key. */
+function refuseForeignParams(route: RouteDeclaration, params: Record<string, string>): void {
+  for (const [name, value] of Object.entries(params)) {
+    const pattern = route.paramPatterns?.[name];
+    if (pattern === undefined ? !isUuid(value) : !pattern.test(value)) throw new ApiError('NOT_FOUND');
+  }
+}
+
 function describeRequest({
+  route,
   requestId,
   header,
   params,
@@ -121,7 +131,12 @@ function describeRequest({
   return {
     requestId,
     header,
-    params: Object.fromEntries(Object.entries(params).map(([name, value]) => [name, value.toLowerCase()])),
+    params: Object.fromEntries(
+      Object.entries(params).map(([name, value]) => [
+        name,
+        route.paramPatterns?.[name] === undefined ? value.toLowerCase() : value,
+      ]),
+    ),
     isHead: context.req.method === 'HEAD',
     ip: context.env?.incoming?.socket.remoteAddress,
   };

@@ -1,6 +1,6 @@
 import type { RedisStore } from '@logpond/db/connect';
 import { ShardTail } from '@logpond/db/tail';
-import type { WatchPoint } from '@logpond/db/tail';
+import type { TailBlock, WatchPoint } from '@logpond/db/tail';
 import { decodeBlock } from '@logpond/log-block/decode';
 import type { Log } from '@logpond/runtime/log';
 import type { EntryPredicate } from './entry-filter.ts';
@@ -23,7 +23,8 @@ export class ShardFeed implements AsyncDisposable {
   /** Readers of each project, those that still replay included. */
   readonly #readers = new Map<string, number>();
   #tail: ShardTail | undefined;
-  #deliveredTo = 0;
+  #epoch = 0;
+  #passed = 0;
 
   private constructor(shard: number, log: Log) {
     this.#shard = shard;
@@ -34,16 +35,30 @@ export class ShardFeed implements AsyncDisposable {
   static async open(redis: RedisStore, shard: number, log: Log): Promise<ShardFeed> {
     const feed = new ShardFeed(shard, log);
     feed.#tail = await ShardTail.open(redis, shard, {
-      onBlock: (epoch, { firstOffset, block }) => feed.#receive(epoch, firstOffset, block),
-      onGap: () => feed.#tellGap(),
+      onBlock: (epoch, block) => feed.#receive(epoch, block),
+      onGap: (_fromOffset, toOffset, epoch) => {
+        feed.#pass(epoch, toOffset);
+        feed.#tellGap();
+      },
       onError: (error) => feed.#log.warn({ err: error }, 'the live tail has trouble with Redis'),
     });
     return feed;
   }
 
-  /** Every block below it was handed to the readers that had joined. */
-  get deliveredTo(): number {
-    return this.#deliveredTo;
+  /** The epoch of what came last; 0 when nothing has come yet. */
+  get epoch(): number {
+    return this.#epoch;
+  }
+
+  /** What lies below it was handed to the readers that had joined, or they were told of a gap. */
+  passedTo(epoch: number): number {
+    return epoch === this.#epoch ? this.#passed : 0;
+  }
+
+  /** Offsets of two epochs have nothing to do with each other. */
+  #pass(epoch: number, toOffset: number): void {
+    this.#epoch = epoch;
+    this.#passed = toOffset;
   }
 
   /** A reader begins: from the offset returned on, all entries of its project come by here. */
@@ -86,9 +101,10 @@ export class ShardFeed implements AsyncDisposable {
     };
   }
 
-  #receive(epoch: number, firstOffset: number, bytes: Buffer): void {
+  #receive(epoch: number, { firstOffset, rows, block }: TailBlock): void {
+    this.#pass(epoch, firstOffset + rows);
     try {
-      this.#fanOut(epoch, firstOffset, bytes);
+      this.#fanOut(epoch, firstOffset, block);
     } catch (error) {
       // A block that cannot be read must not end the process that serves all other readers.
       this.#log.error({ err: error, firstOffset }, 'a block cannot be shown to the readers');
@@ -98,7 +114,6 @@ export class ShardFeed implements AsyncDisposable {
 
   #fanOut(epoch: number, firstOffset: number, bytes: Buffer): void {
     const block = decodeBlock(bytes);
-    this.#deliveredTo = firstOffset + block.rows;
     for (const group of this.#groups.values()) {
       const scope = { epoch, shard: this.#shard, firstOffset, fromOffset: 0, ...group };
       const chunk = encodeEvents(block, scope, group.predicate);

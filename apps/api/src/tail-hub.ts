@@ -1,9 +1,12 @@
 import type { RedisStore } from '@logpond/db/connect';
 import { StoreError } from '@logpond/db/store-error';
+import type { StreamBlock } from '@logpond/db/stream-block';
 import { readTailRange } from '@logpond/db/tail';
 import { shardOf } from '@logpond/db/shard-map';
 import { decodeBlock } from '@logpond/log-block/decode';
+import type { DecodedBlock } from '@logpond/log-block/decode';
 import { decodeEntryId } from '@logpond/log-block/entry-id';
+import { BlockError } from '@logpond/log-block/layout';
 import type { Log } from '@logpond/runtime/log';
 import { declareGauge } from '@logpond/runtime/metrics';
 import { formatTimestampNs } from '@logpond/schema/timestamp';
@@ -116,7 +119,7 @@ export class TailHub implements AsyncDisposable {
       let position = typeof resumption === 'object' ? resumption.fromOffset : point.nextOffset;
       let sinceMs = typeof resumption === 'object' ? resumption.sinceMs : undefined;
       for (;;) {
-        const until = Math.max(point.nextOffset, feed.deliveredTo);
+        const until = Math.max(point.nextOffset, feed.passedTo(point.epoch));
         // No await between this check and going live: nothing can come in between.
         if (position >= until || client.isClosed) break;
         position = await this.#replay(
@@ -127,6 +130,8 @@ export class TailHub implements AsyncDisposable {
         );
         sinceMs = undefined;
       }
+      // Redis lost its history meanwhile; who had joined was told so.
+      if (feed.epoch > point.epoch) client.pushGap({ from: null, to: null, dropped: null });
       const view = { projectId, withProjectId, predicate };
       const from = { epoch: point.epoch, offset: position };
       const leave = feed.join(view, nameFilter(request.filter), client, from);
@@ -150,19 +155,20 @@ export class TailHub implements AsyncDisposable {
     const first = range.blocks[0];
     if (first === undefined || (range.firstOffset ?? 0) > position) {
       const from = sinceMs === undefined ? null : new Date(sinceMs).toISOString();
-      const to = first === undefined ? null : formatTimestampNs(decodeBlock(first.block).receivedAtNs);
+      const receivedAtNs = first && decodeIfWhole(first)?.receivedAtNs;
+      const to = receivedAtNs === undefined ? null : formatTimestampNs(receivedAtNs);
       client.pushGap({ from, to, dropped: null });
     }
     let next = position;
-    for (const { firstOffset, rows, block } of range.blocks) {
-      const chunk = encodeEvents(
-        decodeBlock(block),
-        { epoch, shard, firstOffset, projectId, withProjectId, fromOffset: position },
-        predicate,
-      );
+    for (const found of range.blocks) {
+      const block = decodeIfWhole(found);
+      const { firstOffset } = found;
+      const scope = { epoch, shard, firstOffset, projectId, withProjectId, fromOffset: position };
+      const chunk = block && encodeEvents(block, scope, predicate);
+      if (block === undefined) client.pushGap({ from: null, to: null, dropped: null });
       if (chunk !== undefined) client.push(chunk);
       await client.drained();
-      next = firstOffset + rows;
+      next = firstOffset + found.rows;
     }
     return first === undefined ? until : next;
   }
@@ -191,6 +197,17 @@ export class TailHub implements AsyncDisposable {
     clearInterval(this.#heartbeat);
     for (const client of this.#clients) client.close();
     await Promise.all(this.#serving);
+  }
+}
+
+/** Undefined for a damaged block: its readers are told of a gap and go on behind it. */
+function decodeIfWhole({ block, damage }: StreamBlock): DecodedBlock | undefined {
+  if (damage !== undefined) return undefined;
+  try {
+    return decodeBlock(block);
+  } catch (error) {
+    if (error instanceof BlockError || error instanceof RangeError) return undefined;
+    throw error;
   }
 }
 

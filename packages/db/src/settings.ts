@@ -71,7 +71,7 @@ export function findRedisModeProblem({
   const urls = splitRedisUrls(REDIS_URL);
   if (mode === 'single' && urls.length > 1)
     return `expected one URL while REDIS_MODE is single, or REDIS_MODE to be sentinel or cluster`;
-  if (mode === 'cluster' && urls.some((url) => /^\/[1-9]/.test(new URL(url).pathname)))
+  if (mode === 'cluster' && urls.some((url) => /^\/[1-9]/.test(URL.parse(url)?.pathname ?? '')))
     return 'expected no database number: a Redis Cluster has database 0 only';
   return undefined;
 }
@@ -88,5 +88,6 @@ function checkRedisUrls(value: string, context: z.RefinementCtx): void {
   const message =
     'expected a URL such as redis://host:6379 (rediss:// for TLS), or up to ' +
     `${REDIS_URLS_MAX} of them with commas between, all of one scheme`;
-  context.addIssue({ code: 'custom', message });
+  // What the mode says of them is not asked then.
+  context.addIssue({ code: 'custom', message, continue: false });
 }

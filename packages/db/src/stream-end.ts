@@ -2,10 +2,19 @@ import type { RedisStore } from './connect.ts';
 import { mapRedisError } from './connect.ts';
 import { shardKeys } from './shard-map.ts';
 
-/** The offset that the next entry of a shard gets: what lies between a cursor and it waits. @throws {StoreError} `unavailable`. */
-export async function readStreamEnd(redis: RedisStore, shard: number): Promise<number> {
+/**
+ * Where a shard's stream stands: the epoch that new entries belong to, and the offset that the next one gets (what
+ * lies between a cursor and it waits).
+ *
+ * @throws {StoreError} `unavailable`.
+ */
+export async function readStreamEnd(
+  redis: RedisStore,
+  shard: number,
+): Promise<{ epoch: number; next: number }> {
   try {
-    return Number((await redis.client.hget(shardKeys(redis.prefix, shard).state, 'next')) ?? 1);
+    const [epoch, next] = await redis.client.hmget(shardKeys(redis.prefix, shard).state, 'epoch', 'next');
+    return { epoch: Number(epoch ?? 0), next: Number(next ?? 1) };
   } catch (error) {
     throw mapRedisError(error);
   }

@@ -29,10 +29,10 @@ export type TailListener = {
   /** The next block, in stream order and once. It may hold other projects' runs too. */
   onBlock: (epoch: number, block: TailBlock) => void;
   /**
-   * Entries up to `toOffset` of this epoch will not come: they are gone, damaged, from before the epoch, or were
-   * left out while the stream is under pressure.
+   * Entries `[fromOffset, toOffset)` of this epoch will not come: they are gone, damaged, or were left out while the
+   * stream is under pressure. Both are the first offset of a new epoch when what lay before it cannot be known.
    */
-  onGap: (epoch: number, toOffset: number) => void;
+  onGap: (fromOffset: number, toOffset: number, epoch: number) => void;
   onError: (error: unknown) => void;
 };
 
@@ -150,8 +150,9 @@ export class ShardTail implements AsyncDisposable {
   }
 
   #skipTo(offset: number): void {
+    const from = this.#position ?? offset;
     this.#position = offset;
-    this.#listener.onGap(this.#epoch, offset);
+    this.#listener.onGap(from, offset, this.#epoch);
   }
 
   #receive(message: Buffer): void {
@@ -226,7 +227,8 @@ export class ShardTail implements AsyncDisposable {
     if (epoch !== this.#epoch) {
       // Another history: what lay between cannot be known, and what lies below belongs to the one before.
       this.#epoch = epoch;
-      this.#skipTo(Number(answer[1] ?? 1));
+      this.#position = Number(answer[1] ?? 1);
+      this.#skipTo(this.#position);
     }
     return true;
   }

@@ -22,3 +22,5 @@ export const ingestReceiptSchema = z
     rejectedCount: z.int().min(1).optional(),
   })
   .meta({ id: 'IngestReceipt' });
+
+export type IngestReceipt = z.infer<typeof ingestReceiptSchema>;

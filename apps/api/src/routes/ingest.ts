@@ -42,6 +42,7 @@ export function ingestRoutes({ flush, config }: Pick<ApiDeps, 'flush' | 'config'
       quiet: 'onSuccess',
       access: { kind: 'apiKey', scope: 'ingest' },
       summary: 'Store a batch of log entries',
+      guard: ({ projectId }) => flush.checkRoom(projectId),
       body: batchBody,
       answers: { 200: { description: 'The accepted entries are on disk', schema: ingestReceiptSchema } },
       handle: async ({ body, caller, header }) => {

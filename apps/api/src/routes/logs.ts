@@ -15,6 +15,7 @@ import { z } from 'zod';
 import type { ApiDeps } from '../api-deps.ts';
 import { declareRoute } from '../route.ts';
 import type { ProjectCaller, RouteDeclaration } from '../route.ts';
+import { isCostlyAggregation, isCostlySearch, shedCostly } from '../shed-queries.ts';
 
 const READER = {
   kind: 'apiKeyOrSession',
@@ -23,7 +24,7 @@ const READER = {
 } as const;
 
 /** Search, counts and single entries of one project. */
-export function logRoutes({ logStore }: Pick<ApiDeps, 'logStore'>): RouteDeclaration[] {
+export function logRoutes({ logStore, flush }: Pick<ApiDeps, 'logStore' | 'flush'>): RouteDeclaration[] {
   return [
     declareRoute({
       method: 'GET',
@@ -33,6 +34,7 @@ export function logRoutes({ logStore }: Pick<ApiDeps, 'logStore'>): RouteDeclara
       query: { schema: logQueryParams, parse: parseLogQuery },
       answers: { 200: { description: 'A page of entries', schema: searchAnswerSchema } },
       handle: async ({ caller, query }) => {
+        shedCostly(flush, isCostlySearch(query));
         const page = await logStore.search(scopeOf(caller), query);
         return { status: 200, text: renderPage(page, query) };
       },
@@ -44,10 +46,10 @@ export function logRoutes({ logStore }: Pick<ApiDeps, 'logStore'>): RouteDeclara
       summary: 'Counts of log entries over time, by service and by error message',
       query: { schema: aggregateQueryParams, parse: parseAggregateQuery },
       answers: { 200: { description: 'Counts', schema: aggregateAnswerSchema } },
-      handle: async ({ caller, query }) => ({
-        status: 200,
-        value: await logStore.aggregate(scopeOf(caller), query),
-      }),
+      handle: async ({ caller, query }) => {
+        shedCostly(flush, isCostlyAggregation(query));
+        return { status: 200, value: await logStore.aggregate(scopeOf(caller), query) };
+      },
     }),
     declareRoute({
       method: 'GET',
