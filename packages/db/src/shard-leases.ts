@@ -140,7 +140,10 @@ export class ShardLeases implements AsyncDisposable {
     const known = this.#consumer === 'ingest' ? this.#known.get(shard) : undefined;
     const memory = known === undefined ? [] : [known.fence, String(known.epoch), known.reached];
     const args = [this.#consumer, holder, LEASE_TTL_MS, ...memory];
-    const answer = await ownScript.run(this.#redis.client, [keys.lease(this.#consumer), keys.state], args);
+    const { client, waitReplicas } = this.#redis;
+    // On the replicas before anything is inserted: with it whatever came before, such as a plan that was not confirmed.
+    const places = [keys.lease(this.#consumer), keys.state];
+    const answer = await ownScript.runReplicated(client, places, args, waitReplicas);
     const ownership = readOwnership(shard, answer);
     // A later tick takes it.
     if (ownership === 'unprepared') this.#prepare();
