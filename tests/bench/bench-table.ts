@@ -23,9 +23,11 @@ const CONTENT_COLUMNS = NATIVE_COLUMNS.map(({ name }) => name).filter(
 /** An empty copy of the table `logs` in an installation's own engine, filled past the product. */
 export class BenchTable implements AsyncDisposable {
   readonly #client: ClickHouseClient;
+  readonly #projectId: string;
 
-  private constructor(client: ClickHouseClient) {
+  private constructor(client: ClickHouseClient, projectId: string) {
     this.#client = client;
+    this.#projectId = projectId;
   }
 
   /** Creates it and stops the merges of the whole engine. */
@@ -44,7 +46,7 @@ export class BenchTable implements AsyncDisposable {
     });
     await client.command({ query: `CREATE TABLE ${TABLE} AS logs` });
     await client.command({ query: 'SYSTEM STOP MERGES' });
-    return new BenchTable(client);
+    return new BenchTable(client, installation.credentials.projectId);
   }
 
   /** Inserts JSONEachRow text as one block; the same rows twice are stored twice. */
@@ -59,7 +61,7 @@ export class BenchTable implements AsyncDisposable {
     await answer.stream.toArray();
   }
 
-  /** Rows and an order-free hash over all columns but the store's own ids, of both tables. */
+  /** Rows of the project and an order-free hash over all columns but the store's own ids, of both tables. */
   async compare(): Promise<{ product: TableState; direct: TableState }> {
     const [product, direct] = await Promise.all([this.#readState('logs'), this.#readState(TABLE)]);
     return { product, direct };
@@ -72,7 +74,7 @@ export class BenchTable implements AsyncDisposable {
 
   async #readState(table: string): Promise<TableState> {
     const [row] = await this.#select<TableState>(
-      `SELECT toUInt32(count()) AS rows, toString(sum(cityHash64(${CONTENT_COLUMNS.join(', ')}))) AS hash FROM ${table}`,
+      `SELECT toUInt32(count()) AS rows, toString(sum(cityHash64(${CONTENT_COLUMNS.join(', ')}))) AS hash FROM ${table} WHERE project_id = '${this.#projectId}'`,
     );
     if (row === undefined) throw new Error(`expected one row of ${table}`);
     return row;

@@ -37,7 +37,7 @@ describe('a stored plan', () => {
     for (let attempt = 0; attempt < 3; attempt++) {
       await engine.logs.insertPlan(plan.chunks, plan.token, plan.rows);
     }
-    expect(await engine.logs.countPlan(plan.range)).toBe(500);
+    expect(await engine.logs.countPlan(plan.range)).toEqual({ rows: 500, entries: 500 });
     const [counted] = await engine.store.readInternal<{ entries: string }>(
       'SELECT sum(entries) AS entries FROM logs_hourly WHERE project_id = {project:UUID}',
       { project: projectId },
@@ -53,15 +53,34 @@ describe('a stored plan', () => {
     }));
     const plan = makePlan(runs, { epoch: 7, shard: 2, firstOffset: 2 ** 40 });
     await engine.logs.insertPlan(plan.chunks, plan.token, plan.rows);
-    expect(await engine.logs.countPlan(plan.range)).toBe(4);
+    expect(await engine.logs.countPlan(plan.range)).toEqual({ rows: 4, entries: 4 });
     expect(await engine.logs.listPlanOffsets(plan.range)).toEqual(
       new Set([0, 1, 2, 3].map((index) => 2 ** 40 + index)),
     );
-    expect(await engine.logs.countPlan({ ...plan.range, shard: 3 })).toBe(0);
-    expect(await engine.logs.countPlan({ ...plan.range, seqTo: plan.range.seqTo - 1n })).toBe(3);
+    expect(await engine.logs.countPlan({ ...plan.range, shard: 3 })).toEqual({ rows: 0, entries: 0 });
+    const hour = Number(NOW_NS / 1_000_000_000n);
+    expect(await engine.logs.countPlan({ ...plan.range, hours: [hour - 3_600, hour] })).toEqual({
+      rows: 4,
+      entries: 4,
+    });
+    // One of the two entries of each project is a nanosecond before the hour.
+    expect(await engine.logs.countPlan({ ...plan.range, hours: [hour] })).toEqual({ rows: 2, entries: 2 });
+    expect(await engine.logs.listPlanOffsets({ ...plan.range, hours: [hour] })).toHaveProperty('size', 2);
+    expect(await engine.logs.countPlan({ ...plan.range, seqTo: plan.range.seqTo - 1n })).toEqual({
+      rows: 3,
+      entries: 3,
+    });
     const maxSeqs = await engine.logs.findMaxSeqs();
     expect(maxSeqs.get(2)).toBe(plan.range.seqTo - 1n);
     expect(maxSeqs.has(200)).toBe(false);
+  });
+
+  it('is counted by entries and by rows: a double one does not hide a missing one', async () => {
+    const entries = [entryAt(NOW_NS), entryAt(NOW_NS)];
+    const plan = makePlan([{ projectId: randomUUID(), entries }], { shard: 6 });
+    await engine.logs.insertPlan(plan.chunks, plan.token, plan.rows);
+    await engine.logs.insertPlan(plan.chunks, `${plan.token} again`, plan.rows);
+    expect(await engine.logs.countPlan(plan.range)).toEqual({ rows: 4, entries: 2 });
   });
 
   it('may span all partitions of the longest retention', async () => {
@@ -70,7 +89,7 @@ describe('a stored plan', () => {
     const runs = [{ projectId: randomUUID(), entries }];
     const plan = makePlan(runs, { shard: 4, retentionClass: 3650 });
     await engine.logs.insertPlan(plan.chunks, plan.token, plan.rows);
-    expect(await engine.logs.countPlan(plan.range)).toBe(121);
+    expect(await engine.logs.countPlan(plan.range)).toEqual({ rows: 121, entries: 121 });
   });
 
   it('without rows is no insert', async () => {
@@ -85,7 +104,7 @@ describe('a stored plan', () => {
     const bytes = Buffer.concat(plan.chunks);
     const insert = engine.logs.insertPlan([bytes.subarray(0, bytes.length - 3)], plan.token, plan.rows);
     await expect(insert).rejects.toMatchObject({ kind: 'invalid_query', store: 'clickhouse' });
-    expect(await engine.logs.countPlan(plan.range)).toBe(0);
+    expect(await engine.logs.countPlan(plan.range)).toEqual({ rows: 0, entries: 0 });
   });
 });
 

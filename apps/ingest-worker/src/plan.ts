@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { readBlockHeader } from '@logpond/log-block/decode';
 import type { StreamRange } from '@logpond/db/log-cursor';
+import type { Projects } from '@logpond/db/projects';
 
 const planSchema = z.object({
   from: z.number().int(),
@@ -16,6 +16,9 @@ const planSchema = z.object({
  */
 export type Plan = z.infer<typeof planSchema>;
 
+/** What a deleted project's last entries are kept for; nobody can read them any more. */
+export const ORPHAN_CLASS_DAYS = 1;
+
 /** Reads a plan that was written down. @throws when it is not one. */
 export function readPlan(text: string): Plan {
   return planSchema.parse(JSON.parse(text));
@@ -24,20 +27,26 @@ export function readPlan(text: string): Plan {
 /** Plans the insert of a range. */
 export async function planRange(
   range: StreamRange,
-  retentionClassOf: (projectId: string) => Promise<number>,
+  classOf: (projectId: string) => Promise<number | undefined>,
   nowMs: number,
 ): Promise<Plan> {
-  const projectIds = new Set(
-    range.blocks.flatMap(({ block }) => readBlockHeader(block).runs.map((run) => run.projectId)),
-  );
+  const projectIds = new Set(range.blocks.flatMap(({ runs }) => runs.map((run) => run.projectId)));
   const retention: Record<string, number> = {};
-  for (const projectId of projectIds) retention[projectId] = await retentionClassOf(projectId);
+  for (const projectId of projectIds) {
+    retention[projectId] = (await classOf(projectId)) ?? ORPHAN_CLASS_DAYS;
+  }
   return { from: range.from, to: range.to, atMs: nowMs, retention };
+}
+
+/** Retention class in days of a project, as it is now; undefined for one that is not there (any more). */
+export async function findRetentionClass(projects: Projects, projectId: string): Promise<number | undefined> {
+  const project = await projects.find(projectId);
+  return project === undefined ? undefined : toRetentionClass(project.retentionDays);
 }
 
 const RETENTION_CLASSES_DAYS = [1, 3, 7, 14, 30, 60, 90, 180, 365, 1095, 3650] as const;
 
 /** The class that entries are kept in: the shortest that is not shorter than the project's own retention. */
-export function toRetentionClass(retentionDays: number): number {
+function toRetentionClass(retentionDays: number): number {
   return RETENTION_CLASSES_DAYS.find((days) => days >= retentionDays) ?? 3650;
 }

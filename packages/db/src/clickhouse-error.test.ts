@@ -1,6 +1,6 @@
 import { ClickHouseError } from '@clickhouse/client';
 import { describe, expect, it } from 'vitest';
-import { isBrokenConnection, toStoreError } from './clickhouse-error.ts';
+import { isBrokenConnection, readOverload, summarizeRefusal, toStoreError } from './clickhouse-error.ts';
 import { StoreError } from './store-error.ts';
 
 function errorOf(code: string, message = 'text'): ClickHouseError {
@@ -22,6 +22,7 @@ describe('toStoreError', () => {
     ['252', 'insert', 'unavailable'],
     ['117', 'insert', 'invalid_query'],
     ['33', 'insert', 'invalid_query'],
+    ['469', 'insert', 'invalid_query'],
     ['999', 'insert', 'unavailable'],
   ] as const)('takes code %s of a %s as %s', (code, use, kind) => {
     const error = toStoreError(errorOf(code), use);
@@ -52,6 +53,31 @@ describe('toStoreError', () => {
     const { message } = toStoreError(errorOf('117', 'x'.repeat(10_000)), 'insert');
     expect(message).toMatch(/^ClickHouse code 117 \(TYPE\): x/);
     expect(message.length).toBeLessThan(600);
+  });
+});
+
+describe('readOverload', () => {
+  it.each([
+    ['too many parts', errorOf('252', 'Too many parts (300). Merges are slower than inserts'), 'parts'],
+    ['too many partitions', errorOf('252', 'Too many partitions for single INSERT block'), undefined],
+    ['memory', errorOf('241'), 'memory'],
+    ['too many queries', errorOf('202'), 'busy'],
+    ['a 503 of a proxy, which has a text and no code', new Error('Service Unavailable'), 'busy'],
+    ['a refused connection', Object.assign(new Error('no'), { code: 'ECONNREFUSED' }), undefined],
+    ['bad data', errorOf('117'), undefined],
+    ['anything else', errorOf('999'), undefined],
+  ])('of an insert that failed for %s', (_, cause, expected) => {
+    expect(readOverload(toStoreError(cause, 'insert'))).toBe(expected);
+  });
+});
+
+describe('summarizeRefusal', () => {
+  it('names code and type, and none of the values that ClickHouse quotes', () => {
+    const error = toStoreError(
+      errorOf('469', `violated at row 2. Column values: message = 'secret'`),
+      'insert',
+    );
+    expect(summarizeRefusal(error)).toBe('ClickHouse code 469 (TYPE)');
   });
 });
 

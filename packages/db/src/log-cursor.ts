@@ -182,7 +182,14 @@ export class LogCursor implements Disposable {
       apportionBlock(runs, block.length + digest.length),
     );
     const args = [
-      ...[this.#consumer, this.#fence, plan, String(range.to), range.bytes, receivedAtMs, Date.now(), audit],
+      this.#consumer,
+      this.#fence,
+      plan,
+      String(range.to),
+      range.bytes,
+      receivedAtMs,
+      Date.now(),
+      audit,
       ...shares.flatMap(({ projectId, bytes, rows }) => [projectId, bytes, rows]),
     ];
     const { state, marks, backlog, audits } = this.#keys;

@@ -38,6 +38,9 @@ export type PlanRange = {
   seqTo: bigint;
 };
 
+/** Entries that are there, and rows, an entry stored twice counted twice: a missing one and a double one must not cancel out. */
+export type PlanCount = { entries: number; rows: number };
+
 const DAY_NS = 86_400_000_000_000n;
 
 /**
@@ -86,11 +89,14 @@ export class LogStore {
     }
   }
 
-  /** Rows of a plan that are stored, a row stored twice counted twice. */
-  async countPlan(range: PlanRange): Promise<number> {
-    const sql = `SELECT count() AS entries FROM logs WHERE ${planCondition(range)}`;
-    const [row] = await this.#clickhouse.readInternal<{ entries: string }>(sql, bindPlan(range));
-    return Number(row?.entries ?? 0);
+  /** What of a plan is stored. */
+  async countPlan(range: PlanRange): Promise<PlanCount> {
+    const sql = `SELECT count() AS rows, uniqExact(seq) AS entries FROM logs WHERE ${planCondition(range)}`;
+    const [row] = await this.#clickhouse.readInternal<{ rows: string; entries: string }>(
+      sql,
+      bindPlan(range),
+    );
+    return { rows: Number(row?.rows ?? 0), entries: Number(row?.entries ?? 0) };
   }
 
   /** Offsets in the shard of the plan's rows that are stored. */

@@ -26,4 +26,7 @@ end
 local renewed = tostring(math.max(storedEpoch, epoch) + 1)
 redis.call('HSET', KEYS[1], 'epoch', renewed, 'epochFrom', state[2])
 redis.call('HDEL', KEYS[1], 'draining')
+-- Whoever owns the shard under the old epoch is refused from now on and takes it anew.
+redis.call('HINCRBY', KEYS[1], 'ingest:fence', 1)
+redis.call('HINCRBY', KEYS[1], 'alert:fence', 1)
 return { 'renewed', renewed }

@@ -1,0 +1,85 @@
+import { LogCursor } from '@logpond/db/log-cursor';
+import type { Ownership } from '@logpond/db/log-cursor';
+import { readStreamEnd } from '@logpond/db/stream-end';
+import { passFailpoint } from '@logpond/runtime/failpoint';
+import { declareGauge } from '@logpond/runtime/metrics';
+import { auditShard } from './auditor.ts';
+import { keepCanary } from './canary.ts';
+import { Pace } from './pace.ts';
+import { pause, retry, ShardGivenBack } from './retry.ts';
+import type { Shard, WorkerDeps } from './shard.ts';
+import { Turn } from './turn.ts';
+import { writeShard } from './writer.ts';
+
+/** How often a shard's stream is trimmed, whether entries come or not. */
+const TRIM_MS = 1_000;
+
+/**
+ * Everything that is done with a shard while it is owned: entries are written, and beside that the stream is trimmed
+ * (also while an insert is repeated because ClickHouse is away: what was stored before must make room), what was
+ * committed is audited, and a canary is sent.
+ *
+ * Ends when the lease is lost or given back (`lost`), or when the writer finds that this owner was replaced; what is
+ * in hand is finished first. Rejects with the first failure that is none of a store: a bug.
+ */
+export async function ownShard(ownership: Ownership, deps: WorkerDeps, lost: AbortSignal): Promise<void> {
+  passFailpoint('W1.after');
+  using cursor = await LogCursor.open(deps.redis, 'ingest', ownership);
+  const ended = new AbortController();
+  const signal = AbortSignal.any([lost, ended.signal]);
+  // A wait for entries ends at once.
+  signal.addEventListener('abort', () => cursor[Symbol.dispose](), { once: true });
+  const { shard: number, epoch, fence, done, isDraining } = ownership;
+  const log = deps.log.child({ shard: number, epoch });
+  log.info({ fence, done, isDraining }, 'took a shard');
+  const shard: Shard = {
+    cursor,
+    ownership,
+    deps,
+    log,
+    signal,
+    pace: new Pace(deps.flush),
+    inserting: new Turn(),
+    progress: { done, movedAt: performance.now(), oldestInHandMs: undefined },
+  };
+  const run = async (work: (shard: Shard) => Promise<void>): Promise<void> => {
+    try {
+      await work(shard);
+    } catch (error) {
+      ended.abort();
+      if (!(error instanceof ShardGivenBack)) throw error;
+    }
+  };
+  const outcomes = await Promise.allSettled([
+    run(writeShard).finally(() => ended.abort()),
+    run(keepTrimmed),
+    run(auditShard),
+    run(keepCanary),
+  ]);
+  backlogEntries.remove({ shard: number });
+  backlogSeconds.remove({ shard: number });
+  for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
+  log.info('gave a shard back');
+}
+
+async function keepTrimmed(shard: Shard): Promise<void> {
+  const { cursor, deps, signal, progress } = shard;
+  while (!signal.aborted) {
+    await retry(shard, 'trim', async () => cursor.trim(deps.now()));
+    passFailpoint('W7.after');
+    const { next } = await retry(shard, 'trim', async () => readStreamEnd(deps.redis, cursor.shard));
+    const oldestMs = progress.oldestInHandMs;
+    backlogEntries.set({ shard: cursor.shard }, Math.max(0, next - progress.done));
+    backlogSeconds.set({ shard: cursor.shard }, oldestMs === undefined ? 0 : (deps.now() - oldestMs) / 1_000);
+    await pause(TRIM_MS, signal);
+  }
+}
+
+const backlogEntries = declareGauge('logpond_ingest_backlog_entries', {
+  help: 'Entries of a shard that are acknowledged and not yet stored',
+  labels: ['shard'],
+});
+const backlogSeconds = declareGauge('logpond_ingest_backlog_seconds', {
+  help: 'Age of the oldest entry that a shard has in hand; 0 when it has none',
+  labels: ['shard'],
+});
