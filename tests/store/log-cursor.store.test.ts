@@ -63,13 +63,13 @@ describe('cursor', () => {
     const later = NOW_MS + 16 * 60_000;
     const firstIds = async (): Promise<string[]> =>
       (await redis.client.xrange(shardKeys(redis.prefix, 0).log, '-', '+')).map(([id]) => id);
-    expect(await ingest.trim(later)).toBe(3 * oneBlock);
+    expect(await ingest.trim(later)).toMatchObject({ heldBytes: 3 * oneBlock, slowest: 'alert' });
     expect(await firstIds()).toEqual(['1-0', '11-0', '21-0']);
     using alert = await LogCursor.open(redis, 'alert', await forceOwnership(redis, 'alert'));
     expect(await alert.advanceToEnd()).toBe(true);
-    expect(await ingest.trim(NOW_MS + 15 * 60_000 + 1_000)).toBe(2 * oneBlock);
+    expect(await ingest.trim(NOW_MS + 15 * 60_000 + 1_000)).toMatchObject({ heldBytes: 2 * oneBlock });
     expect(await firstIds()).toEqual(['11-0', '21-0']);
-    expect(await ingest.trim(later)).toBe(oneBlock);
+    expect(await ingest.trim(later)).toMatchObject({ heldBytes: oneBlock, slowest: 'ingest' });
     expect(await firstIds()).toEqual(['21-0']);
   });
 

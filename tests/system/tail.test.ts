@@ -3,6 +3,9 @@ import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import type { Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import { ApiKeys } from '@logpond/db/api-keys';
+import { connectRedis } from '@logpond/db/connect';
+import { ControlStore } from '@logpond/db/control-store';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { waitFor } from '../support/wait.ts';
 import { ChaosProxy } from './support/chaos-proxy.ts';
@@ -76,7 +79,7 @@ describe('an open tail', () => {
     await api.kill();
   });
 
-  it('has no hole and no repetition when its API is killed and started again while entries flow', async () => {
+  it('F38: has no hole and no repetition when its API is killed and started again while entries flow', async () => {
     const random = createRandom(chooseSeed('F38'));
     const tenant = await createTenant();
     const oracle = new Oracle({ run: 'restart', tenants: [tenant], url: writing.url });
@@ -117,7 +120,33 @@ describe('an open tail', () => {
     await api.kill();
   });
 
-  it('loses nothing when the very last messages go to a dropped subscriber', async () => {
+  it('F39: has no hole and no repetition when it stalls until Redis drops its subscriber', async () => {
+    const [tenant, loud] = await rig.createTenants(2);
+    if (tenant === undefined || loud?.shard !== tenant.shard) throw new RangeError('expected two of a shard');
+    const oracle = new Oracle({ run: 'stalled', tenants: [tenant], url: writing.url });
+    const flood = new Oracle({ run: 'loud', tenants: [loud], url: writing.url, noiseBytes: 16_000 });
+    const api = await rig.startApi();
+    await using reader = new EventReader({ url: api.url, apiKey: tenant.apiKey });
+    // Its project has readers too: all that comes to it lies in the same subscription.
+    await using other = new EventReader({ url: api.url, apiKey: loud.apiKey });
+    await waitFor('the streams to be open', () => reader.isConnected && other.isConnected);
+    await oracle.send(tenant, { rows: 10, isKeyed: true });
+    await waitFor('the first events', () => reader.logs.length === 10);
+    await rig.redis.config('SET', 'client-output-buffer-limit', 'pubsub 1mb 1mb 0');
+    rig.pause(api);
+    await waitFor('Redis to drop the subscriber', async () => {
+      await oracle.send(tenant, { rows: 10, isKeyed: true });
+      await flood.send(loud, { rows: 40, isKeyed: true });
+      return !/ ssub=[1-9]/.test(String(await rig.redis.client('LIST', 'TYPE', 'PUBSUB')));
+    });
+    rig.resume(api);
+    const { received, expected } = await compare(reader, tenant);
+    expect(received).toEqual(expected);
+    expect(reader.connections).toBe(1);
+    await api.kill();
+  });
+
+  it('F39: loses nothing when the very last messages go to a dropped subscriber', async () => {
     const tenant = await createTenant();
     const oracle = new Oracle({ run: 'last', tenants: [tenant], url: writing.url });
     const api = await rig.startApi();
@@ -130,6 +159,32 @@ describe('an open tail', () => {
     const { received, expected } = await compare(reader, tenant);
     expect(received).toEqual(expected);
     await api.kill();
+  });
+});
+
+describe('F40: a key revoked while its stream is open', () => {
+  it('ends that stream within 5 s, revoked by another process; one with another key goes on', async () => {
+    const tenant = await createTenant();
+    await using redis = await connectRedis({
+      REDIS_URL: rig.env['REDIS_URL'] ?? '',
+      KEY_PREFIX: 'lp',
+      SHARDS: rig.shards,
+      REDIS_BUDGET_BYTES: 1_073_741_824,
+    });
+    await using apiKeys = new ApiKeys(new ControlStore(redis));
+    const actor = { kind: 'system' } as const;
+    const brief = await apiKeys.create(actor, tenant.projectId, { name: 'brief' });
+    await using doomed = new EventReader({ url: writing.url, apiKey: brief.apiKey });
+    await using stays = new EventReader({ url: writing.url, apiKey: tenant.apiKey });
+    await waitFor('both streams to be open', () => doomed.isConnected && stays.isConnected);
+
+    await apiKeys.revoke(actor, tenant.projectId, brief.id);
+    await waitFor('the stream to end', () => !doomed.isConnected, 5_000);
+    const oracle = new Oracle({ run: 'f40', tenants: [tenant], url: writing.url });
+    await oracle.send(tenant, { rows: 10, isKeyed: true });
+    await waitFor('the other stream to go on', () => stays.logs.length === 10);
+    expect(doomed.logs).toEqual([]);
+    expect([doomed.connections, stays.connections]).toEqual([1, 1]);
   });
 });
 

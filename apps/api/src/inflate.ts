@@ -64,7 +64,16 @@ export async function inflate(
     lease.reserve(bytes.length);
     return bytes;
   }
-  return inflateInSteps(raw, encoding, outputMax, lease);
+  return inTurn(async () => inflateInSteps(raw, encoding, outputMax, lease));
+}
+
+let inflating: Promise<unknown> = Promise.resolve();
+
+/** One after the other: each may hold a body of the largest size, and bombs come in crowds. */
+async function inTurn<T>(work: () => Promise<T>): Promise<T> {
+  const turn = inflating.then(work);
+  inflating = turn.catch(() => undefined);
+  return turn;
 }
 
 /** What zlib returns with `info`: how much of the input belonged to the stream is in `bytesWritten`. */

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { Server, ServerResponse } from 'node:http';
+import { Server as NetServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { getRequestListener } from '@hono/node-server';
@@ -72,8 +73,9 @@ export class Listener {
     });
     await delay(FAREWELL_MS);
     const closed = once(this.#server, 'close');
-    this.#server.close();
-    this.#server.closeIdleConnections();
+    // Not http's own close: it cuts connections that were accepted a moment ago, with their request on its way.
+    NetServer.prototype.close.call(this.#server);
+    await Promise.race([closed, delay(FAREWELL_MS)]);
     // A connection that was busy a moment ago is kept alive unless somebody looks again.
     const sweep = setInterval(() => this.#server.closeIdleConnections(), 50);
     const cut = setTimeout(() => this.#server.closeAllConnections(), DRAIN_TIMEOUT_MS);

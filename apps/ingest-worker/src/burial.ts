@@ -104,7 +104,7 @@ export async function buryBlock(
 ): Promise<void> {
   const { firstOffset } = block;
   const facts = { reason, detail, isReadable: false, createdAtMs: shard.deps.now() };
-  const owners = listOwners(shard, block);
+  const owners = await listOwners(shard, block);
   for (const [index, { projectId, offset, entries }] of owners.entries()) {
     await buryLetter(shard, {
       ...facts,
@@ -118,15 +118,17 @@ export async function buryBlock(
   shard.log.error({ reason, detail, firstOffset, rows: block.rows }, 'a block cannot be read; it is buried');
 }
 
-/** A project of another shard is a damaged id: nobody would look for its letters here. */
-function listOwners(
-  shard: Shard,
-  block: StreamBlock,
-): { projectId: string | null; offset: number; entries: number }[] {
+type Owner = { projectId: string | null; offset: number; entries: number };
+
+/** A project that is not there is a damaged id: nobody would look for its letters. */
+async function listOwners(shard: Shard, block: StreamBlock): Promise<Owner[]> {
   const unknown = [{ projectId: null, offset: block.firstOffset, entries: block.rows }];
-  const isOurs = ({ projectId }: { projectId: string }): boolean =>
-    shardOf(projectId, shard.deps.redis.shards) === shard.cursor.shard;
-  if (block.damage !== undefined || block.runs.length === 0 || !block.runs.every(isOurs)) return unknown;
+  if (block.damage !== undefined || block.runs.length === 0) return unknown;
+  for (const projectId of new Set(block.runs.map((run) => run.projectId))) {
+    const isOurs = shardOf(projectId, shard.deps.redis.shards) === shard.cursor.shard;
+    const find = async (): Promise<number | undefined> => shard.deps.findRetentionClass(projectId);
+    if (!isOurs || (await retry(shard, 'bury', find)) === undefined) return unknown;
+  }
   const owners = new Map<string, { projectId: string; offset: number; entries: number }>();
   let offset = block.firstOffset;
   for (const { projectId, rows } of block.runs) {

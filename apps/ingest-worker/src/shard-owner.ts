@@ -13,6 +13,9 @@ import { writeShard } from './writer.ts';
 
 /** How often a shard's stream is trimmed, whether entries come or not. */
 const TRIM_MS = 1_000;
+/** From here on projects are told to wait (admit.lua), and somebody should know why; said once a minute. */
+const CROWDED_SHARE = 0.6;
+const WARNING_MS = 60_000;
 
 /**
  * Everything that is done with a shard while it is owned: entries are written, and beside that the stream is trimmed
@@ -56,6 +59,7 @@ export async function ownShard(ownership: Ownership, deps: WorkerDeps, lost: Abo
     run(auditShard),
     run(keepCanary),
   ]);
+  streamBytes.remove({ shard: number });
   backlogEntries.remove({ shard: number });
   backlogSeconds.remove({ shard: number });
   for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
@@ -64,8 +68,17 @@ export async function ownShard(ownership: Ownership, deps: WorkerDeps, lost: Abo
 
 async function keepTrimmed(shard: Shard): Promise<void> {
   const { cursor, deps, signal, progress } = shard;
+  let nextWarningAt = 0;
   while (!signal.aborted) {
-    await retry(shard, 'trim', async () => cursor.trim(deps.now()));
+    const stream = await retry(shard, 'trim', async () => cursor.trim(deps.now()));
+    streamBytes.set({ shard: cursor.shard }, stream.heldBytes);
+    if (stream.share > CROWDED_SHARE && performance.now() >= nextWarningAt) {
+      shard.log.error(
+        stream,
+        'the stream fills up: nothing is dropped that its slowest consumer has not read',
+      );
+      nextWarningAt = performance.now() + WARNING_MS;
+    }
     passFailpoint('W7.after');
     const { next } = await retry(shard, 'trim', async () => readStreamEnd(deps.redis, cursor.shard));
     const oldestMs = progress.oldestInHandMs;
@@ -75,6 +88,10 @@ async function keepTrimmed(shard: Shard): Promise<void> {
   }
 }
 
+const streamBytes = declareGauge('logpond_ingest_stream_bytes', {
+  help: 'Bytes that a shard’s stream holds: what waits, and what may still be replayed',
+  labels: ['shard'],
+});
 const backlogEntries = declareGauge('logpond_ingest_backlog_entries', {
   help: 'Entries of a shard that are acknowledged and not yet stored',
   labels: ['shard'],

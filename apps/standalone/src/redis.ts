@@ -17,6 +17,8 @@ export type RedisOptions = {
   maxmemoryBytes?: number;
   /** Default: the redis-server found on PATH. */
   program?: string;
+  /** Further lines of its configuration; they win over those written here. */
+  extraConfig?: readonly string[];
 };
 
 const MAXMEMORY_BYTES = 2 * 1024 ** 3;
@@ -32,6 +34,7 @@ function renderRedisConfig(options: {
   port: number;
   password: string;
   maxmemoryBytes: number;
+  extraConfig?: readonly string[];
 }): string {
   return `bind 127.0.0.1
 port ${options.port}
@@ -51,7 +54,7 @@ dynamic-hz yes
 tcp-backlog 511
 loglevel notice
 logfile ""
-`;
+${(options.extraConfig ?? []).map((line) => `${line}\n`).join('')}`;
 }
 
 /** Writes `<dataDir>/redis.conf` and returns the command that runs it. */

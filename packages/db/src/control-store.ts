@@ -161,6 +161,9 @@ export class ControlStore {
 
   /** Sets a bare value if there is none; returns the one that is there afterwards. Not logged. */
   async settleValue(key: string, value: string): Promise<string> {
+    const settled = await this.#ask((client) => client.get(this.#root + key));
+    // A server at its memory limit refuses writes, and a process must be able to start there.
+    if (settled !== null) return settled;
     await this.#ask((client) => client.set(this.#root + key, value, 'NX'));
     return (await this.#ask((client) => client.get(this.#root + key))) ?? value;
   }

@@ -245,9 +245,9 @@ export class LogCursor implements Disposable {
    * Drops blocks that all consumers are past and that are older than `REPLAY_WINDOW_MS` (less when
    * the stream takes a large part of its share of the budget).
    *
-   * @returns bytes the stream still holds.
+   * @returns bytes the stream still holds, their share of what it may hold, and the consumer that is furthest behind.
    */
-  async trim(nowMs: number): Promise<number> {
+  async trim(nowMs: number): Promise<{ heldBytes: number; share: number; slowest: string }> {
     const share = this.#redis.budgetBytes / this.#redis.shards;
     const keys = [this.#keys.log, this.#keys.state, this.#keys.marks];
     const limits = [Math.floor(share * PRESSURE_SHARE), Math.floor(share * NO_WINDOW_SHARE)];
@@ -255,7 +255,8 @@ export class LogCursor implements Disposable {
     const pressedMs = Math.min(windowMs, REPLAY_WINDOW_PRESSED_MS);
     const args = [nowMs, windowMs, pressedMs, ...limits, ...CONSUMERS];
     const answer = await trimScript.run(this.#redis.client, keys, args);
-    return Array.isArray(answer) ? Number(answer[1]) : 0;
+    const [slowest = '', held = 0] = Array.isArray(answer) ? answer.map(String) : [];
+    return { heldBytes: Number(held), share: Number(held) / share, slowest };
   }
 
   /** Ends a wait at once; the fenced changes (commit) still work. */

@@ -9,6 +9,7 @@ import { checkSchema, migrateClickHouse } from './migrate.ts';
 import { RedisScript } from './redis-script.ts';
 import { shardCountKey, shardKeys } from './shard-map.ts';
 
+const acquireScript = new RedisScript('log-stream.lua/acquire.lua');
 const renewScript = new RedisScript('log-stream.lua/renew.lua');
 const prepareScript = new RedisScript('log-stream.lua/prepare.lua');
 const preparedScript = new RedisScript('log-stream.lua/prepared.lua');
@@ -76,7 +77,9 @@ export async function prepareShards(
   redis: RedisStore,
   maxSeqs: ReadonlyMap<number, bigint>,
 ): Promise<ShardPreparation[]> {
-  await ask(redis.client.setnx(shardCountKey(redis.prefix), redis.shards));
+  const countKey = shardCountKey(redis.prefix);
+  // A server at its memory limit refuses writes, and a worker that starts there must be able to drain it.
+  if ((await ask(redis.client.get(countKey))) === null) await ask(redis.client.setnx(countKey, redis.shards));
   // In a cluster one server may be away: the shards of the others are prepared all the same.
   const outcomes = await Promise.allSettled(
     Array.from({ length: redis.shards }, async (_, shard) =>
@@ -114,5 +117,5 @@ async function ask<T>(answer: Promise<T>): Promise<T> {
 }
 
 async function acquire(redis: RedisStore, key: string, holder: string): Promise<boolean> {
-  return (await ask(redis.client.set(key, holder, 'PX', LEASE_TTL_MS, 'NX'))) === 'OK';
+  return (await acquireScript.run(redis.client, [key], [holder, LEASE_TTL_MS])) === 1;
 }

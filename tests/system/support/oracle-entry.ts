@@ -13,17 +13,27 @@ export type OracleEntry = {
   metadata: Record<string, unknown>;
 };
 
+/** How the entries of a run are made. */
+export type EntryShape = {
+  /** Letters in each message that no compression shortens by more than a quarter. */
+  noiseBytes: number;
+  /** The rows of a request lie on so many days, back from its time; 1: all at its time. */
+  spreadDays: number;
+};
+
+const DAY_MS = 86_400_000;
+
 /** The one entry of this name: everything in it follows from the name, so that the judge can make it again. */
-export function renderEntry(name: EntryName, timeMs: number): OracleEntry {
+export function renderEntry(name: EntryName, timeMs: number, shape: EntryShape): OracleEntry {
   const id = `${name.run}.${name.request}.${name.row}`;
   const noise = createHash('sha256').update(id).digest();
   const first = noise[0] ?? 0;
   const filler = noise.toString('base64').repeat(1 + (first % 4));
   return {
-    time: new Date(timeMs + name.row).toISOString(),
+    time: new Date(timeMs + name.row - (name.row % shape.spreadDays) * DAY_MS).toISOString(),
     service: `service-${first % 5}`,
     level: LEVELS[(noise[1] ?? 0) % LEVELS.length] ?? 'info',
-    message: `entry ${id} – ${filler} "\\ \u0000 ж 🐸`,
+    message: `entry ${id} – ${filler} "\\ \u0000 ж 🐸${renderNoise(id, shape.noiseBytes)}`,
     metadata: {
       id,
       request: name.request,
@@ -31,6 +41,12 @@ export function renderEntry(name: EntryName, timeMs: number): OracleEntry {
       'a.b': filler,
     },
   };
+}
+
+function renderNoise(id: string, bytes: number): string {
+  if (bytes === 0) return '';
+  const outputLength = Math.ceil((bytes * 3) / 4);
+  return createHash('shake256', { outputLength }).update(id).digest('base64').slice(0, bytes);
 }
 
 /** The name in an entry's metadata, or undefined when no oracle made it. */

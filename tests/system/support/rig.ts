@@ -1,46 +1,42 @@
-import { once } from 'node:events';
 import { join } from 'node:path';
 import { createClient } from '@clickhouse/client';
 import type { ClickHouseClient } from '@clickhouse/client';
 import { Redis } from 'ioredis';
-import { Accounts } from '@logpond/db/accounts';
-import { ApiKeys } from '@logpond/db/api-keys';
-import { connectRedis } from '@logpond/db/connect';
-import { ControlStore } from '@logpond/db/control-store';
-import { Organizations } from '@logpond/db/organizations';
-import { Projects } from '@logpond/db/projects';
-import { shardKeys, shardOf } from '@logpond/db/shard-map';
-import { spawnClickHouse } from '@logpond/standalone/clickhouse-process';
-import { spawnRedis } from '@logpond/standalone/redis';
+import { shardKeys } from '@logpond/db/shard-map';
 import { findFreePort } from '@logpond/standalone/store-process';
-import type { StoreProcess } from '@logpond/standalone/store-process';
 import { startApp } from '../../support/app-process.ts';
 import type { AppProcess } from '../../support/app-process.ts';
-import { startStores } from '../../support/stores.ts';
-import type { TestStores } from '../../support/stores.ts';
 import { waitFor } from '../../support/wait.ts';
+import type { ChaosProxy } from './chaos-proxy.ts';
+import type { JudgedLetter } from './judge.ts';
+import type { PowerLoss } from './power-loss.ts';
+import { openProxies } from './rig-proxies.ts';
+import type { RigProxies } from './rig-proxies.ts';
+import { KEY_PREFIX, listLetters, readAccounts, readRunId, readShardState } from './rig-state.ts';
+import type { ShardAccount, ShardState } from './rig-state.ts';
+import { RigStores } from './rig-stores.ts';
+import type { RigStoresOptions, StoreName } from './rig-stores.ts';
+import { createTenants } from './rig-tenants.ts';
 
-const KEY_PREFIX = 'lp';
-const TENANT_TRIES_MAX = 500;
+export type { ShardAccount, ShardState } from './rig-state.ts';
+
+const API_START_MS_MAX = 60_000;
+const DEFAULT_BUDGET_BYTES = 1_073_741_824;
 
 /** A project of its own with a key, on a known shard. */
 export type Tenant = { projectId: string; apiKey: string; shard: number };
 
 export type ApiProcess = AppProcess & { url: string; port: number };
 
-/** One shard as Redis has it. `done` and `next` are offsets: `next - done` entries are not stored yet. */
-export type ShardState = {
-  shard: number;
-  epoch: number;
-  next: number;
-  done: number;
-  plan: string | undefined;
-  fence: string;
-  lease: string | undefined;
+export type RigOptions = RigStoresOptions & {
+  shards: number;
+  /** Settings of every process of the product. Without any there is no canary. */
+  env?: Readonly<Record<string, string>>;
+  /** Puts a chaos proxy between the processes and each store. */
+  isProxied?: boolean;
 };
 
-/** One shard's accounts: at rest `received` is `stored` plus `pending`. */
-export type ShardAccount = { shard: number; received: number; stored: number; pending: number };
+type Env = Readonly<Record<string, string>>;
 
 /**
  * An installation for tests that break it: real stores that can be killed and started again on the same ports
@@ -48,60 +44,85 @@ export type ShardAccount = { shard: number; received: number; stored: number; pe
  */
 export class Rig implements AsyncDisposable {
   readonly shards: number;
-  readonly env: Readonly<Record<string, string>>;
+  /** What points a process at the stores, not through the proxies. */
+  readonly env: Env;
   /** Looks behind the product's back. */
   readonly redis: Redis;
   readonly clickhouse: ClickHouseClient;
-  readonly #stores: TestStores;
+  readonly #stores: RigStores;
+  readonly #proxies: RigProxies | undefined;
   readonly #apps = new Set<AppProcess>();
-  #redisProcess: StoreProcess;
-  #clickhouseProcess: StoreProcess;
-  #userId: string | undefined;
 
-  private constructor(stores: TestStores, shards: number) {
+  private constructor(stores: RigStores, options: RigOptions, proxies: RigProxies | undefined) {
     this.#stores = stores;
-    this.#redisProcess = stores.redis;
-    this.#clickhouseProcess = stores.clickhouse;
-    this.shards = shards;
-    this.env = stores.env;
-    this.redis = new Redis(stores.redis.url, { retryStrategy: () => 50, maxRetriesPerRequest: null });
+    this.#proxies = proxies;
+    this.shards = options.shards;
+    this.env = {
+      REDIS_URL: stores.redisUrl,
+      CLICKHOUSE_URL: stores.clickhouseUrl,
+      CLICKHOUSE_USER: stores.clickhouseUser,
+      CLICKHOUSE_PASSWORD: stores.clickhousePassword,
+      SHARDS: String(options.shards),
+      CANARY_INTERVAL_MS: '0',
+      ...options.env,
+    };
+    this.redis = new Redis(stores.redisUrl, { retryStrategy: () => 50, maxRetriesPerRequest: null });
     this.redis.on('error', () => {});
     this.clickhouse = createClient({
-      url: stores.clickhouse.url,
-      username: stores.clickhouse.user,
-      password: stores.clickhouse.password,
-      request_timeout: 30_000,
+      url: stores.clickhouseUrl,
+      username: stores.clickhouseUser,
+      password: stores.clickhousePassword,
+      request_timeout: 60_000,
       clickhouse_settings: { log_comment: '#internal' },
     });
   }
 
-  static async open(options: { shards: number }): Promise<Rig> {
-    return new Rig(await startStores({ shards: options.shards }), options.shards);
+  static async open(options: RigOptions): Promise<Rig> {
+    const stores = await RigStores.start(options);
+    const proxies = options.isProxied === true ? await openProxies(stores) : undefined;
+    return new Rig(stores, options, proxies);
+  }
+
+  get proxies(): RigProxies {
+    if (this.#proxies === undefined) throw new Error("expected the rig's option isProxied");
+    return this.#proxies;
   }
 
   /** Starts an ingest worker; it takes its shards once the stores are prepared. */
-  startWorker(env: Readonly<Record<string, string>> = {}): AppProcess {
-    const worker = startApp('ingest-worker', { ...this.env, ...env });
+  startWorker(env: Env = {}): AppProcess {
+    return this.#startConsumer('ingest-worker', env);
+  }
+
+  /** Starts an alert worker. */
+  startAlertWorker(env: Env = {}): AppProcess {
+    return this.#startConsumer('alert-worker', env);
+  }
+
+  #startConsumer(name: string, env: Env): AppProcess {
+    const { workerToRedis, workerToClickHouse } = this.#proxies ?? {};
+    const worker = startApp(name, { ...this.#envThrough(workerToRedis, workerToClickHouse), ...env });
     this.#apps.add(worker);
     return worker;
   }
 
   /** Starts an API and waits until it is ready, which needs a worker to have prepared the stores. */
-  async startApi(env: Readonly<Record<string, string>> = {}, port?: number): Promise<ApiProcess> {
+  async startApi(env: Env = {}, port?: number): Promise<ApiProcess> {
     const ownPort = port ?? (await findFreePort());
     const tokenFile = join(this.#stores.dataDir, `setup-token-${ownPort}`);
-    const app = startApp('api', { ...this.env, PORT: String(ownPort), SETUP_TOKEN_FILE: tokenFile, ...env });
+    const { apiToRedis, apiToClickHouse } = this.#proxies ?? {};
+    const own = { PORT: String(ownPort), SETUP_TOKEN_FILE: tokenFile };
+    const app = startApp('api', { ...this.#envThrough(apiToRedis, apiToClickHouse), ...own, ...env });
     this.#apps.add(app);
     const api = Object.assign(app, { url: `http://127.0.0.1:${ownPort}`, port: ownPort });
     await waitFor(
       'the API to be ready',
       async () => {
         if (app.child.exitCode !== null) throw new Error(`the API ended: ${app.output()}`);
-        return (
-          (await fetch(`${api.url}/health/ready`, { signal: AbortSignal.timeout(2_000) })).status === 200
-        );
+        const answer = await fetch(`${api.url}/health/ready`, { signal: AbortSignal.timeout(2_000) });
+        await answer.body?.cancel();
+        return answer.status === 200;
       },
-      40_000,
+      API_START_MS_MAX,
     ).catch((error: unknown) => {
       throw new Error(`the API did not become ready; it wrote: ${app.output().slice(-3_000)}`, {
         cause: error,
@@ -110,95 +131,115 @@ export class Rig implements AsyncDisposable {
     return api;
   }
 
-  /** Makes `perShard` projects on each shard, each with a key for everything. */
-  async createTenants(perShard: number): Promise<Tenant[]> {
-    await using redis = await connectRedis({
-      REDIS_URL: this.#redisProcess.url,
+  #envThrough(redis: ChaosProxy | undefined, clickhouse: ChaosProxy | undefined): Env {
+    if (redis === undefined || clickhouse === undefined) return this.env;
+    return {
+      ...this.env,
+      REDIS_URL: redis.redirect(this.#stores.redisUrl),
+      CLICKHOUSE_URL: clickhouse.redirect(this.#stores.clickhouseUrl),
+    };
+  }
+
+  /** Makes `perShard` projects on each shard, each with a key for everything; those of shard 0 come first. */
+  async createTenants(perShard: number, options: { retentionDays?: number } = {}): Promise<Tenant[]> {
+    const settings = {
+      REDIS_URL: this.#stores.redisUrl,
       KEY_PREFIX,
       SHARDS: this.shards,
-      REDIS_BUDGET_BYTES: 1_073_741_824,
-    });
-    const control = new ControlStore(redis);
-    const actor = { kind: 'system' } as const;
-    this.#userId ??= (await createUser(control)).id;
-    const projects = new Projects(control);
-    await using apiKeys = new ApiKeys(control);
-    const name = `Fault tests ${crypto.randomUUID()}`;
-    const organization = await new Organizations(control).create(actor, this.#userId, { name });
-    const tenants: Tenant[] = [];
-    for (let tries = 0; tenants.length < perShard * this.shards && tries < TENANT_TRIES_MAX; tries += 1) {
-      const project = await projects.create(actor, { organizationId: organization.id, name: `p${tries}` });
-      const shard = shardOf(project.id, this.shards);
-      if (tenants.filter((tenant) => tenant.shard === shard).length >= perShard) continue;
-      const { apiKey } = await apiKeys.create(actor, project.id, { name: 'oracle' });
-      tenants.push({ projectId: project.id, apiKey, shard });
-    }
-    return tenants;
+      REDIS_BUDGET_BYTES: Number(this.env['REDIS_BUDGET_BYTES'] ?? DEFAULT_BUDGET_BYTES),
+    };
+    return createTenants(settings, perShard, options);
+  }
+
+  /** SIGKILL to one process of the product; the rig forgets it. */
+  async killApp(app: AppProcess): Promise<void> {
+    this.#apps.delete(app);
+    await app.kill();
+  }
+
+  /** Stops a process where it stands, as a long pause of its machine does. */
+  pause(app: AppProcess): void {
+    app.child.kill('SIGSTOP');
+  }
+
+  resume(app: AppProcess): void {
+    app.child.kill('SIGCONT');
   }
 
   /** Kills every worker that still runs and frees their shards: each test begins without one. */
   async killWorkers(): Promise<void> {
     const victims = [...this.#apps].filter((app) => !('port' in app));
-    await Promise.all(victims.map(async (app) => app.kill()));
-    for (const app of victims) this.#apps.delete(app);
+    await Promise.all(victims.map(async (app) => this.killApp(app)));
     await this.expireLeases();
   }
 
   /** SIGKILL to redis-server, and waits until it is gone. */
   async killRedis(): Promise<void> {
-    await killStore(this.#redisProcess);
+    await this.#stores.kill('redis');
   }
 
   /** Starts redis-server again on the same port and directory; it loads its file first. */
   async startRedis(): Promise<void> {
-    const { url, port } = this.#redisProcess;
-    const password = new URL(url).password;
-    this.#redisProcess = await spawnRedis({ dataDir: join(this.#stores.dataDir, 'redis'), port, password });
+    await this.#stores.startRedis();
   }
 
   /** SIGKILL to the ClickHouse engine, and waits until it is gone. */
   async killClickHouse(): Promise<void> {
-    await killStore(this.#clickhouseProcess);
+    await this.#stores.kill('clickhouse');
   }
 
   /** Starts the engine again on the same port and directory. */
   async startClickHouse(): Promise<void> {
-    const { port } = this.#clickhouseProcess;
-    const { user, password } = this.#stores.clickhouse;
-    const dataDir = join(this.#stores.dataDir, 'clickhouse');
-    this.#clickhouseProcess = await spawnClickHouse({ dataDir, port, user, password });
+    await this.#stores.startClickHouse();
+  }
+
+  /** SIGKILL to a store, then takes away what it had not synced. Needs the option `powerLoss`; start it afterwards. */
+  async losePower(store: StoreName): Promise<PowerLoss> {
+    return this.#stores.losePower(store);
+  }
+
+  /** Moves the clock of redis-server to `shiftMs` from ours. Needs the option `hasRedisClock`. */
+  setRedisClock(shiftMs: number): void {
+    this.#stores.setRedisClock(shiftMs);
+  }
+
+  /** The process id of a store; another after each start. */
+  pidOf(store: StoreName): number {
+    return this.#stores.pidOf(store);
   }
 
   async readShards(): Promise<ShardState[]> {
     const shards = Array.from({ length: this.shards }, (_, shard) => shard);
-    return Promise.all(
-      shards.map(async (shard) => {
-        const keys = shardKeys(KEY_PREFIX, shard);
-        const fields = ['epoch', 'next', 'ingest:done', 'ingest:plan', 'ingest:fence'];
-        const [epoch, next, done, plan, fence] = await this.redis.hmget(keys.state, ...fields);
-        const lease = (await this.redis.get(keys.lease('ingest'))) ?? undefined;
-        const counts = { epoch: Number(epoch ?? 0), next: Number(next ?? 1), done: Number(done ?? 1) };
-        return { shard, ...counts, plan: plan ?? undefined, fence: fence ?? '0', lease };
-      }),
-    );
+    return Promise.all(shards.map(async (shard) => readShardState(this.redis, shard)));
   }
 
   /** One shard of `readShards`. */
   async readShard(shard: number): Promise<ShardState> {
-    const state = (await this.readShards())[shard];
-    if (state === undefined) throw new RangeError(`expected a shard below ${this.shards}, got ${shard}`);
-    return state;
+    return readShardState(this.redis, shard);
+  }
+
+  /** Waits until every shard was compared with ClickHouse since Redis started, so that it admits entries. */
+  async waitUntilAdmitting(timeoutMs = 30_000): Promise<void> {
+    await this.#waitForShards('all shards to admit', () => true, timeoutMs);
   }
 
   /** Waits until every admitted entry is committed and no plan is open. */
   async waitForRest(timeoutMs = 60_000): Promise<void> {
+    const isDrained = ({ next, done, plan }: ShardState): boolean => next === done && plan === undefined;
+    await this.#waitForShards('all shards to be drained', isDrained, timeoutMs);
+  }
+
+  async #waitForShards(
+    what: string,
+    holds: (state: ShardState) => boolean,
+    timeoutMs: number,
+  ): Promise<void> {
     await waitFor(
-      'all shards to be drained',
+      what,
       async () => {
-        const shards = await this.readShards();
-        return shards.every(
-          ({ epoch, next, done, plan }) => epoch > 0 && next === done && plan === undefined,
-        );
+        const own = await readRunId(this.redis);
+        const states = await this.readShards();
+        return states.every((state) => state.run === own && !state.isDraining && holds(state));
       },
       timeoutMs,
     ).catch(async (error: unknown) => {
@@ -229,20 +270,15 @@ export class Rig implements AsyncDisposable {
 
   /** Counts both sides; holds through kills and restarts whenever no insert is under way. */
   async readAccounts(): Promise<ShardAccount[]> {
-    const states = await this.readShards();
-    const counts = await this.selectRows<{ shard: number; rows: string }>(
-      'SELECT shard, count() AS rows FROM logs GROUP BY shard',
-    );
-    return states.map(({ shard, next, done }) => ({
-      shard,
-      received: next - 1,
-      stored: Number(counts.find((count) => count.shard === shard)?.rows ?? 0),
-      pending: next - done,
-    }));
+    return readAccounts(this.redis, this.selectRows, await this.readShards());
   }
 
+  /** A project's dead letters, read past the product's own code. */
+  readonly listLetters = async (projectId: string): Promise<JudgedLetter[]> =>
+    listLetters(this.redis, this.shards, projectId);
+
   /** Asks ClickHouse directly, past the product's own code. */
-  async selectRows<Row>(query: string, params: Record<string, unknown> = {}): Promise<Row[]> {
+  readonly selectRows = async <Row>(query: string, params: Record<string, unknown> = {}): Promise<Row[]> => {
     const answer = await this.clickhouse.query({
       query,
       query_params: params,
@@ -250,26 +286,14 @@ export class Rig implements AsyncDisposable {
       clickhouse_settings: { output_format_json_quote_64bit_integers: 1 },
     });
     return answer.json<Row>();
-  }
+  };
 
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all([...this.#apps].map(async (app) => app.kill()));
     this.redis.disconnect();
     await this.clickhouse.close();
-    await Promise.all([this.#redisProcess.stop(), this.#clickhouseProcess.stop()]);
     await this.#stores[Symbol.asyncDispose]();
+    const proxies = Object.values(this.#proxies ?? {});
+    await Promise.all(proxies.map(async (proxy) => proxy[Symbol.asyncDispose]()));
   }
-}
-
-async function createUser(control: ControlStore): Promise<{ id: string }> {
-  const email = `oracle@${crypto.randomUUID()}.test`;
-  const input = { email, password: 'correct horse battery staple', name: 'Oracle', isAdmin: true };
-  return new Accounts(control).createUser({ kind: 'system' }, input);
-}
-
-async function killStore({ child }: StoreProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return;
-  const gone = once(child, 'exit');
-  child.kill('SIGKILL');
-  await gone;
 }

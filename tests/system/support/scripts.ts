@@ -3,8 +3,12 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Redis } from 'ioredis';
 
-/** The hash by which the product sends one of its scripts to Redis; it is made known there, as after the first use. */
-export async function loadScript(redis: Redis, name: 'admit' | 'plan' | 'commit' | 'watch'): Promise<string> {
+/**
+ * The hash by which the product sends one of its scripts to Redis; it is made known there, as after the first use.
+ *
+ * @param name of a file in packages/db/src/log-stream.lua, such as `admit`.
+ */
+export async function loadScript(redis: Redis, name: string): Promise<string> {
   const file = fileURLToPath(import.meta.resolve('@logpond/db/log-stream')).replace(
     /\.ts$/,
     `.lua/${name}.lua`,

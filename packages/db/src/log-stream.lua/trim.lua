@@ -3,10 +3,13 @@
 -- KEYS: log, state, marks. ARGV: now in ms, replay window in ms, window under pressure in ms,
 --       bytes that count as pressure, bytes above which there is no window, consumers….
 -- Guarantees: nothing at or above the lowest cursor is dropped, whatever the pressure.
--- Returns {offset trimmed to or '0', bytes the stream still holds}.
-local floor = math.huge
+-- Returns {the consumer that is furthest behind, bytes the stream still holds}.
+local floor, slowest = math.huge, ''
 for i = 6, #ARGV do
-  floor = math.min(floor, tonumber(redis.call('HGET', KEYS[2], ARGV[i] .. ':done') or 1))
+  local done = tonumber(redis.call('HGET', KEYS[2], ARGV[i] .. ':done') or 1)
+  if done < floor then
+    floor, slowest = done, ARGV[i]
+  end
 end
 local bytes = redis.call('HMGET', KEYS[2], 'bytesIn', 'bytesTrimmed')
 local held = tonumber(bytes[1] or 0) - tonumber(bytes[2] or 0)
@@ -31,8 +34,8 @@ while true do
   redis.call('LPOP', KEYS[3])
 end
 if not trimmed then
-  return { '0', string.format('%.0f', held) }
+  return { slowest, string.format('%.0f', held) }
 end
 redis.call('XTRIM', KEYS[1], 'MINID', trimmed .. '-0')
 redis.call('HSET', KEYS[2], 'bytesTrimmed', trimmedBytes)
-return { trimmed, string.format('%.0f', tonumber(bytes[1] or 0) - tonumber(trimmedBytes)) }
+return { slowest, string.format('%.0f', tonumber(bytes[1] or 0) - tonumber(trimmedBytes)) }

@@ -1,0 +1,111 @@
+import { findFreePort } from '@logpond/standalone/store-process';
+import { shardKeys } from '@logpond/db/shard-map';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { AppProcess } from '../support/app-process.ts';
+import { waitFor } from '../support/wait.ts';
+import { judge } from './support/judge.ts';
+import { Oracle } from './support/oracle.ts';
+import { Rig } from './support/rig.ts';
+import type { ApiProcess, Tenant } from './support/rig.ts';
+
+const MIB = 1024 ** 2;
+/** The least that is allowed. One shard has all of it, and nothing is admitted above 80 %. */
+const BUDGET_BYTES = 16 * MIB;
+const KEYS = shardKeys('lp', 0);
+/** Hardly compressed: about 250 KB a request. */
+const REQUEST = { rows: 20, isKeyed: false, ambiguousMax: 1 } as const;
+const NOISE_BYTES = 16_000;
+const REQUESTS_MAX = 400;
+
+let rig: Rig;
+let worker: AppProcess;
+let api: ApiProcess;
+let metricsPort: number;
+
+beforeAll(async () => {
+  rig = await Rig.open({ shards: 1, env: { REDIS_BUDGET_BYTES: String(BUDGET_BYTES) } });
+  metricsPort = await findFreePort();
+  worker = rig.startWorker();
+  api = await rig.startApi({ METRICS_PORT: String(metricsPort) });
+});
+afterAll(async () => rig[Symbol.asyncDispose]());
+
+/** Bytes that the stream holds, by the product's own account. */
+async function readHeldBytes(): Promise<number> {
+  const [came = 0, went = 0] = (await rig.redis.hmget(KEYS.state, 'bytesIn', 'bytesTrimmed')).map(Number);
+  return came - went;
+}
+
+async function readOffsets(): Promise<{ first: number; alert: number; next: number }> {
+  const [entry] = await rig.redis.xrange(KEYS.log, '-', '+', 'COUNT', 1);
+  const [alert, next] = (await rig.redis.hmget(KEYS.state, 'alert:done', 'next')).map(Number);
+  return { first: Number.parseInt(entry?.[0] ?? '0', 10), alert: alert ?? 0, next: next ?? 0 };
+}
+
+/** Sends until a batch is refused; returns how many were taken. */
+async function sendUntilRefused(oracle: Oracle, tenant: Tenant): Promise<number> {
+  for (let taken = 0; taken < REQUESTS_MAX; taken += 1) {
+    const { outcomes } = await oracle.send(tenant, REQUEST);
+    if (outcomes[0] !== 'acknowledged') return taken;
+  }
+  return REQUESTS_MAX;
+}
+
+describe('F55: the alert worker stops', () => {
+  it('nothing it has not seen is trimmed; at the mark 503 and a metric; when it is back all flows again', async () => {
+    const [tenant] = await rig.createTenants(1);
+    if (tenant === undefined) throw new RangeError('expected a tenant');
+    const oracle = new Oracle({ run: 'f55', tenants: [tenant], url: api.url, noiseBytes: NOISE_BYTES });
+    const alert = rig.startAlertWorker();
+    // While it follows, the stream takes more than its whole budget.
+    let passedBytes = 0;
+    while (passedBytes < BUDGET_BYTES) {
+      await waitFor('room in the stream', async () => (await readHeldBytes()) < BUDGET_BYTES * 0.55);
+      const { outcomes } = await oracle.send(tenant, REQUEST);
+      expect(outcomes).toEqual(['acknowledged']);
+      passedBytes = Number(await rig.redis.hget(KEYS.state, 'bytesIn'));
+    }
+    await rig.waitForRest();
+    await waitFor('the alert cursor at the end', async () => {
+      const { alert: cursor, next } = await readOffsets();
+      return cursor === next;
+    });
+    await alert.kill();
+    const { next: stoppedAt } = await readOffsets();
+
+    // Streams are trimmed at marks, at most one a second: this one must not be replaced by a later one.
+    const second = Math.floor(Date.now() / 1_000);
+    await waitFor('the next second', () => Math.floor(Date.now() / 1_000) > second);
+
+    const taken = await sendUntilRefused(oracle, tenant);
+    expect(taken).toBeLessThan(REQUESTS_MAX);
+    await rig.waitForRest();
+    // What ClickHouse has long had stays, from the first entry that the alert worker has not seen.
+    await waitFor(
+      'all that may be trimmed to be gone',
+      async () => (await readOffsets()).first === stoppedAt,
+    );
+    // Room that the trimmed part left is used; what comes then stays, so there is none any more.
+    await sendUntilRefused(oracle, tenant);
+    await rig.waitForRest();
+    expect(await sendUntilRefused(oracle, tenant)).toBeLessThanOrEqual(1);
+    expect((await readOffsets()).first).toBe(stoppedAt);
+    expect([...oracle.statuses.keys()]).toEqual([200, 503]);
+    expect(oracle.unannounced).toBe(0);
+    const metrics = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
+    expect(worker.output()).toContain('"slowest":"alert"');
+    expect(metrics).toMatch(/^logpond_api_refused_batches_total\{reason="budget"\} [1-9]/m);
+
+    rig.startAlertWorker();
+    await waitFor('a batch to be taken', async () => {
+      const { outcomes } = await oracle.send(tenant, REQUEST);
+      return outcomes[0] === 'acknowledged';
+    });
+    await rig.waitForRest();
+    const verdict = await judge(rig, oracle, api.url);
+    process.stdout.write(
+      `F55: ${taken} batches taken without the alert worker, ${JSON.stringify(verdict)}\n`,
+    );
+    expect(verdict).toMatchObject({ faults: [], stored: verdict.acknowledged });
+  });
+});
