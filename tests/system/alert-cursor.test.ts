@@ -93,7 +93,9 @@ describe('F55: the alert worker stops', () => {
     expect([...oracle.statuses.keys()]).toEqual([200, 503]);
     expect(oracle.unannounced).toBe(0);
     const metrics = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
-    expect(worker.output()).toContain('"slowest":"alert"');
+    await waitFor('the log to name what holds the stream', () =>
+      worker.output().includes('"slowest":"alert"'),
+    );
     expect(metrics).toMatch(/^logpond_api_refused_batches_total\{reason="budget"\} [1-9]/m);
 
     rig.startAlertWorker();

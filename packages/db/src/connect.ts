@@ -4,7 +4,7 @@ import { Cluster } from 'ioredis';
 import type { Redis } from 'ioredis';
 import { openConnection, openOnce, readAddress } from './redis-connection.ts';
 import type { Purpose, RedisAddress, RedisClient, RedisNode } from './redis-connection.ts';
-import { assertServerSettings, nameNode } from './redis-server-check.ts';
+import { assertServerSettings, nameNode, UnfitRedisError } from './redis-server-check.ts';
 import { findRedisModeProblem } from './settings.ts';
 import type { StoreSettings } from './settings.ts';
 import { shardCountKey, shardKeys } from './shard-map.ts';
@@ -172,13 +172,22 @@ export class RedisStore implements AsyncDisposable {
  * Opens the connections and checks that this Redis keeps the promise of a 200 (docs/operations.md).
  *
  * @throws {StoreError} `unavailable` when Redis, or one primary of a cluster, cannot be reached within 60 s.
- * @throws {Error} naming every setting of a server that must be different.
+ * @throws {UnfitRedisError} naming every setting of a server that must be different.
  */
 export async function connectRedis(settings: RedisSettings): Promise<RedisStore> {
   const store = new RedisStore(settings);
+  const deadlineMs = performance.now() + START_TIMEOUT_MS;
   try {
-    await store.assertUsable();
-    return store;
+    for (;;) {
+      const problem = await store.assertUsable().then(
+        () => undefined,
+        (error: unknown) => (error instanceof UnfitRedisError ? error : mapRedisError(error)),
+      );
+      if (problem === undefined) return store;
+      // A connection that broke amid the questions comes back by itself.
+      if (!(problem instanceof StoreError) || performance.now() > deadlineMs) throw problem;
+      await delay(POLL_MS);
+    }
   } catch (error) {
     await store[Symbol.asyncDispose]();
     throw error;
@@ -241,7 +250,7 @@ async function findNode(cluster: Cluster, key: string): Promise<RedisNode> {
 async function assertShards({ client, prefix, shards }: RedisStore): Promise<void> {
   const inForce = await client.get(shardCountKey(prefix));
   if (inForce !== null && Number(inForce) !== shards) {
-    throw new Error(`SHARDS: expected ${inForce}, as these streams were begun with; got ${shards}`);
+    throw new UnfitRedisError(`SHARDS: expected ${inForce}, as these streams were begun with; got ${shards}`);
   }
 }
 

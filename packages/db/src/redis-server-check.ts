@@ -18,6 +18,11 @@ const REQUIRED: Readonly<Record<string, { wanted: string; holds: (value: string)
   },
 };
 
+/** A server that would break the promise as it is set: waiting does not help. */
+export class UnfitRedisError extends Error {
+  override readonly name = 'UnfitRedisError';
+}
+
 type CheckContext = {
   /** What the streams may take on a primary, by its `host:port`. */
   budgetBytesOf: (name: string) => number;
@@ -34,7 +39,7 @@ export function nameNode(node: Redis): string {
  * Refuses Redis servers whose settings would make a 200 a lie. A replica becomes the primary one day, so those that
  * can be reached are held to the same.
  *
- * @throws {Error} naming every setting that must be different.
+ * @throws {UnfitRedisError} naming every setting that must be different.
  */
 export async function assertServerSettings(client: RedisClient, context: CheckContext): Promise<void> {
   const problems =
@@ -42,7 +47,7 @@ export async function assertServerSettings(client: RedisClient, context: CheckCo
       ? await findClusterProblems(client, context)
       : await findReplicatedProblems(client, context);
   if (problems.length > 0)
-    throw new Error(`this Redis would lose acknowledged entries; ${problems.join('; ')}`);
+    throw new UnfitRedisError(`this Redis would lose acknowledged entries; ${problems.join('; ')}`);
 }
 
 async function findClusterProblems(cluster: Cluster, { budgetBytesOf }: CheckContext): Promise<string[]> {
