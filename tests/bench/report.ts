@@ -84,9 +84,13 @@ export async function readVersions(installation: Installation): Promise<Figures>
   const redis = installation.connectRedis();
   const info = await redis.info('server');
   redis.disconnect();
+  return { ...readMachine(), redis: /redis_version:(\S+)/.exec(info)?.[1] };
+}
+
+/** The same without the stores. */
+export function readMachine(): Figures {
   return {
     node: process.versions.node,
-    redis: /redis_version:(\S+)/.exec(info)?.[1],
     commit: execFileSync('git', ['rev-parse', '--short', 'HEAD'], {
       encoding: 'utf8',
       cwd: import.meta.dirname,

@@ -48,6 +48,7 @@ export async function migrateClickHouse(store: ClickHouseStore): Promise<{ appli
 const REQUIRED_TABLE_SETTINGS = [
   ['fsync_after_insert = 1', /\bfsync_after_insert = (?:1|true)\b/],
   ['fsync_part_directory = 1', /\bfsync_part_directory = (?:1|true)\b/],
+  ['old_parts_lifetime of 600 s or more', /\bold_parts_lifetime = (?:[6-9]\d\d|\d{4,})\b/],
   [
     'a deduplication window above 0',
     /\b(?:non_replicated_deduplication_window|replicated_deduplication_window) = [1-9]/,
