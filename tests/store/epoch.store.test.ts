@@ -28,7 +28,7 @@ async function readState(...fields: string[]): Promise<(string | null)[]> {
 }
 
 async function prepare(epoch: number, offset: number): Promise<string | undefined> {
-  const [shard] = await prepareShards(redis, new Map([[0, encodeSeq(epoch, offset)]]));
+  const [shard] = await prepareShards(redis, async () => new Map([[0, encodeSeq(epoch, offset)]]));
   return shard?.state;
 }
 
@@ -79,19 +79,22 @@ describe('a Redis that was restarted', () => {
     expect(await admitOne()).toBe('stored');
   });
 
-  it('is whole for the last owner when it reaches as far as that one ever read, without ClickHouse', async () => {
+  it('is not compared by what ClickHouse said before it was restarted', async () => {
     await stream.admit(0, makeBlock(3));
-    const ownership = await forceOwnership(redis);
-    using cursor = await LogCursor.open(redis, 'ingest', ownership);
-    await cursor.read(1, WIDE);
-    expect(ownership.reached).toBe(4);
-    await fixture.restartRedis();
-    await waitFor('the connection', async () => redis.ping());
-    const rolledBack = { ...ownership, reached: 5 };
-    await expect(forceOwnership(redis, 'ingest', rolledBack)).rejects.toThrow("'unprepared'");
-    const replaced = { ...ownership, fence: '0' };
-    await expect(forceOwnership(redis, 'ingest', replaced)).rejects.toThrow("'unprepared'");
-    expect(await forceOwnership(redis, 'ingest', ownership)).toMatchObject({ epoch: 1, isDraining: false });
-    await waitFor('an admission', async () => (await admitOne()) === 'stored');
+    const prepared = prepareShards(redis, async () => {
+      await fixture.restartRedis();
+      await waitFor('the connection', async () => redis.ping());
+      return new Map();
+    });
+    await expect(prepared).rejects.toThrow('restarted while it was compared');
+    await expect(admitOne()).rejects.toMatchObject({ kind: 'unavailable' });
+  });
+
+  it('gives a fence that no earlier owner has, though its number was given before', async () => {
+    const before = await forceOwnership(redis, 'ingest', 'worker-a');
+    await redis.client.hdel(shardKeys(redis.prefix, 0).state, 'ingest:fence');
+    const after = await forceOwnership(redis, 'ingest', 'worker-b');
+    expect(Number.parseInt(before.fence, 10)).toBe(Number.parseInt(after.fence, 10));
+    expect(before.fence).not.toBe(after.fence);
   });
 });

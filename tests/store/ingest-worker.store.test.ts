@@ -63,7 +63,6 @@ it('a stream that filled up while the alert worker was away admits again once it
     fence: String(fence),
     epoch: 1,
     done: 1,
-    reached: 1,
     plan: undefined,
     planTries: 0,
     probe: undefined,

@@ -3,7 +3,7 @@ import type { RedisStore } from '@logpond/db/connect';
 import type { LogStream } from '@logpond/db/log-stream';
 import { LogCursor } from '@logpond/db/log-cursor';
 import { shardKeys } from '@logpond/db/shard-map';
-import { forceOwnership, makeBlock, NOW_MS, StreamFixture, WIDE } from './stream-fixture.ts';
+import { forceOwnership, makeBlock, NOW_MS, PROJECT, StreamFixture, WIDE } from './stream-fixture.ts';
 
 let fixture: StreamFixture;
 let redis: RedisStore;
@@ -92,6 +92,20 @@ describe('cursor', () => {
     expect(await last.writeProbe(1)).toBe(1);
     await last.commit('plan', await last.read(1, WIDE), NOW_MS);
     expect(await forceOwnership(redis)).toMatchObject({ planTries: 0, probe: undefined });
+  });
+
+  it('ends a range of tiny blocks before its commit outgrows a command, and commits it', async () => {
+    const { block, digest } = makeBlock(1);
+    const keys = shardKeys(redis.prefix, 0);
+    const blocks = 25_000;
+    const pipeline = fixture.raw.pipeline();
+    for (let id = 1; id <= blocks; id += 1) pipeline.xadd(keys.log, `${id}-0`, 'b', block, 'd', digest);
+    await pipeline.hset(keys.state, 'next', blocks + 1).exec();
+    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    const range = await cursor.read(1, { rowsMax: 1e6, bytesMax: 1e9, rawBytesMax: 1e9 });
+    expect(range).toMatchObject({ to: 20_001, shares: new Map([[PROJECT, { rows: 20_000 }]]) });
+    expect(await cursor.writePlan(1, 'plan')).toBe(true);
+    expect(await cursor.commit('plan', range, NOW_MS)).toBe(true);
   });
 
   it('keeps what was committed for the auditor, oldest first, until it is dropped', async () => {

@@ -59,7 +59,7 @@ export class StreamFixture implements AsyncDisposable {
   async begin(budgetBytes?: number): Promise<{ redis: RedisStore; stream: LogStream }> {
     this.#prefixes += 1;
     const redis = await connectRedis(this.settings(budgetBytes));
-    await prepareShards(redis, new Map());
+    await prepareShards(redis, async () => new Map());
     return { redis, stream: await LogStream.open(redis) };
   }
 
@@ -99,12 +99,11 @@ export function makeBlock(rows: number, projectId = PROJECT, padding = ''): Enco
 export async function forceOwnership(
   redis: RedisStore,
   consumer: Consumer = 'ingest',
-  known?: Ownership,
+  holder = 'test',
 ): Promise<Ownership> {
   const keys = shardKeys(redis.prefix, 0);
   await redis.client.del(keys.lease(consumer));
-  const memory = known === undefined ? [] : [known.fence, String(known.epoch), known.reached];
-  const args = [consumer, 'test', 60_000, ...memory];
+  const args = [consumer, holder, 60_000];
   const answer = (await ownScript.run(redis.client, [keys.lease(consumer), keys.state], args)) as string[];
   const [kind, fence = '', epoch, done, plan, tries, probe = '', draining] = answer.map(String);
   expect(kind).toBe('taken');
@@ -114,7 +113,6 @@ export async function forceOwnership(
     fence,
     epoch: Number(epoch),
     done: Number(done),
-    reached: Number(done),
     plan: plan || undefined,
     planTries: Number(tries),
     probe: probe === '' ? undefined : { offset, tries: probeTries },

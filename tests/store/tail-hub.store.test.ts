@@ -47,7 +47,7 @@ it('a reader is not given what came before it when the tail of its shard catches
   try {
     const settings = { REDIS_URL: server.url, KEY_PREFIX: 'lp', SHARDS: 1, REDIS_BUDGET_BYTES: 16_777_216 };
     await using redis = await connectRedis(settings);
-    await prepareShards(redis, new Map());
+    await prepareShards(redis, async () => new Map());
     const stream = await LogStream.open(redis);
     await using hub = new TailHub({ redis, log: createLog('test', 'silent') });
     const open = async (projectId: string): Promise<string[]> => {

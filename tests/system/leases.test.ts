@@ -107,7 +107,7 @@ describe('F03: a worker paused for longer than its lease', () => {
       rig.startWorker();
       await waitFor('the successor to commit', async () => {
         const state = await rig.readShard(tenant.shard);
-        return Number(state.fence) > Number(fence) && state.done === state.next;
+        return Number.parseInt(state.fence, 10) > Number.parseInt(fence, 10) && state.done === state.next;
       });
       const { done } = await rig.readShard(tenant.shard);
       paused.child.kill('SIGCONT');
@@ -156,7 +156,7 @@ describe('F04: two workers on one shard', () => {
         await rig.expireLeases();
         rig.startWorker();
         await waitFor('another worker to own the shard', async () => {
-          return Number((await rig.readShard(tenant.shard)).fence) > Number(fence);
+          return Number.parseInt((await rig.readShard(tenant.shard)).fence, 10) > Number.parseInt(fence, 10);
         });
         return 'forward';
       },

@@ -125,11 +125,11 @@ describe('Redis with Sentinels and a replica that must hold every entry', () => 
     await Promise.all(replicas.map(async (replica) => redis.servers.kill(replica)));
     const sending = oracle.send(firstOf(oracle), { rows: ROWS, isKeyed: true });
     await waitFor('a plan', async () => (await primary.control.hexists(state, 'ingest:plan')) === 1);
-    const fence = Number(await primary.control.hget(state, 'ingest:fence'));
+    const fence = Number.parseInt((await primary.control.hget(state, 'ingest:fence')) ?? '0', 10);
     await worker.kill();
     worker = rig.startWorker();
     const isTaken = async (): Promise<boolean> =>
-      Number(await primary.control.hget(state, 'ingest:fence')) > fence;
+      Number.parseInt((await primary.control.hget(state, 'ingest:fence')) ?? '0', 10) > fence;
     const isRefused = (): boolean => worker.output().includes('replicas to hold the write');
     await waitFor('the next owner, or its refusal', async () => isRefused() || isTaken());
     const query = 'SELECT count() AS rows FROM logs WHERE project_id = {project:UUID}';

@@ -15,6 +15,9 @@ const probeScript = new RedisScript('log-stream.lua/probe.lua');
 
 /** Blocks fetched by one XRANGE. A block is at most a few megabytes, so an answer stays below the read limit. */
 const READ_BLOCKS = 16;
+/** A range ends with the block that reaches one of them: the commit names each project of it. */
+const RANGE_BLOCKS_MAX = 20_000;
+const RANGE_PROJECTS_MAX = 10_000;
 const REPLAY_WINDOW_PRESSED_MS = 2 * 60_000;
 /** Shares of a shard's budget above which the replay window shrinks, and above which there is none. */
 const PRESSURE_SHARE = 0.4;
@@ -28,6 +31,8 @@ export type StreamRange = {
   bytes: number;
   rawBytes: number;
   blocks: StreamBlock[];
+  /** What each project has in it. */
+  shares: Map<string, { rows: number; bytes: number }>;
 };
 
 /** Reading stops with the block that reaches one of them. */
@@ -36,7 +41,11 @@ export type ReadLimits = { rowsMax: number; bytesMax: number; rawBytesMax: numbe
 /** Whether a range has reached one of the limits. */
 export function isAtLimit(range: StreamRange, limits: ReadLimits): boolean {
   return (
-    range.rows >= limits.rowsMax || range.bytes >= limits.bytesMax || range.rawBytes >= limits.rawBytesMax
+    range.rows >= limits.rowsMax ||
+    range.bytes >= limits.bytesMax ||
+    range.rawBytes >= limits.rawBytesMax ||
+    range.blocks.length >= RANGE_BLOCKS_MAX ||
+    range.shares.size >= RANGE_PROJECTS_MAX
   );
 }
 
@@ -46,8 +55,6 @@ export type Ownership = {
   fence: string;
   epoch: number;
   done: number;
-  /** Everything that this owner may have inserted lies below it; the cursor moves it as it reads. */
-  reached: number;
   plan: string | undefined;
   /** Owners that found this plan open and did not commit it, this one included; 0 without a plan. */
   planTries: number;
@@ -71,7 +78,6 @@ export class LogCursor implements Disposable {
   readonly #consumer: Consumer;
   readonly #keys: ShardKeys;
   readonly #fence: string;
-  readonly #ownership: Ownership;
   readonly #reader: RedisClient;
 
   private constructor(redis: RedisStore, consumer: Consumer, ownership: Ownership, reader: RedisClient) {
@@ -80,7 +86,6 @@ export class LogCursor implements Disposable {
     this.#redis = redis;
     this.#consumer = consumer;
     this.#fence = ownership.fence;
-    this.#ownership = ownership;
     this.#keys = shardKeys(redis.prefix, ownership.shard);
     this.#reader = reader;
   }
@@ -133,7 +138,15 @@ export class LogCursor implements Disposable {
     wantsMore: (range: StreamRange) => boolean,
     end: string,
   ): Promise<StreamRange> {
-    const range: StreamRange = { from, to: from, rows: 0, bytes: 0, rawBytes: 0, blocks: [] };
+    const range: StreamRange = {
+      from,
+      to: from,
+      rows: 0,
+      bytes: 0,
+      rawBytes: 0,
+      blocks: [],
+      shares: new Map(),
+    };
     let ended = false;
     while (!ended && wantsMore(range)) {
       const blocks = await readBlocks(this.#reader, this.#keys, {
@@ -147,16 +160,11 @@ export class LogCursor implements Disposable {
             `shard ${this.shard}: expected the entry ${range.to} in the stream, got ${block.firstOffset}`,
           );
         }
-        range.blocks.push(block);
-        range.to += block.rows;
-        range.rows += block.rows;
-        range.bytes += block.block.length + block.digest.length;
-        range.rawBytes += block.rawBytes;
+        addBlock(range, block);
         if (!wantsMore(range)) break;
       }
       ended = blocks.length < READ_BLOCKS;
     }
-    this.#ownership.reached = Math.max(this.#ownership.reached, range.to);
     return range;
   }
 
@@ -178,9 +186,6 @@ export class LogCursor implements Disposable {
    * @param audit kept for `listAudits`.
    */
   async commit(plan: string, range: StreamRange, receivedAtMs: number, audit = ''): Promise<boolean> {
-    const shares = range.blocks.flatMap(({ runs, block, digest }) =>
-      apportionBlock(runs, block.length + digest.length),
-    );
     const args = [
       this.#consumer,
       this.#fence,
@@ -190,7 +195,7 @@ export class LogCursor implements Disposable {
       receivedAtMs,
       Date.now(),
       audit,
-      ...shares.flatMap(({ projectId, bytes, rows }) => [projectId, bytes, rows]),
+      ...[...range.shares].flatMap(([projectId, { bytes, rows }]) => [projectId, bytes, rows]),
     ];
     const { state, marks, backlog, audits } = this.#keys;
     return (await commitScript.run(this.#redis.client, [state, marks, backlog, audits], args)) === 1;
@@ -262,6 +267,19 @@ export class LogCursor implements Disposable {
   /** Ends a wait at once; the fenced changes (commit) still work. */
   [Symbol.dispose](): void {
     this.#redis.close(this.#reader);
+  }
+}
+
+function addBlock(range: StreamRange, block: StreamBlock): void {
+  const bytes = block.block.length + block.digest.length;
+  range.blocks.push(block);
+  range.to += block.rows;
+  range.rows += block.rows;
+  range.bytes += bytes;
+  range.rawBytes += block.rawBytes;
+  for (const share of apportionBlock(block.runs, bytes)) {
+    const sum = range.shares.get(share.projectId) ?? { rows: 0, bytes: 0 };
+    range.shares.set(share.projectId, { rows: sum.rows + share.rows, bytes: sum.bytes + share.bytes });
   }
 }
 

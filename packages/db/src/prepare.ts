@@ -8,6 +8,7 @@ import type { LogStore } from './log-store.ts';
 import { checkSchema, migrateClickHouse } from './migrate.ts';
 import { RedisScript } from './redis-script.ts';
 import { shardCountKey, shardKeys } from './shard-map.ts';
+import { StoreError } from './store-error.ts';
 
 const acquireScript = new RedisScript('log-stream.lua/acquire.lua');
 const renewScript = new RedisScript('log-stream.lua/renew.lua');
@@ -58,11 +59,11 @@ export async function prepareStores(
     renewScript.run(redis.client, [key], [holder, LEASE_TTL_MS]).catch(() => undefined);
   }, RENEW_MS);
   try {
-    if (options.onlyWhenNeeded === true && (await areShardsPrepared(redis)))
+    if (options.onlyWhenNeeded === true && !(await isPreparationNeeded(redis)))
       return { applied: [], shards: [] };
     const { applied } = await migrateClickHouse(clickhouse);
     await checkSchema(clickhouse);
-    return { applied, shards: await prepareShards(redis, await store.findMaxSeqs()) };
+    return { applied, shards: await prepareShards(redis, async () => store.findMaxSeqs()) };
   } finally {
     clearInterval(renewal);
     await renewScript.run(redis.client, [key], [holder, 0]);
@@ -72,19 +73,25 @@ export async function prepareStores(
 /**
  * Compares each shard with the greatest seq that ClickHouse holds of it (prepare.lua), so that no identity of an
  * entry ever repeats, whatever Redis lost.
+ *
+ * @throws {StoreError} `unavailable`; also when Redis was restarted while ClickHouse was asked.
  */
 export async function prepareShards(
   redis: RedisStore,
-  maxSeqs: ReadonlyMap<number, bigint>,
+  readMaxSeqs: () => Promise<ReadonlyMap<number, bigint>>,
 ): Promise<ShardPreparation[]> {
   const countKey = shardCountKey(redis.prefix);
   // A server at its memory limit refuses writes, and a worker that starts there must be able to drain it.
   if ((await ask(redis.client.get(countKey))) === null) await ask(redis.client.setnx(countKey, redis.shards));
+  // Which server it is has to be known before ClickHouse is asked: what a later one lost would not be seen.
+  const runs = await readRuns(redis);
+  const maxSeqs = await readMaxSeqs();
   // In a cluster one server may be away: the shards of the others are prepared all the same.
   const outcomes = await Promise.allSettled(
-    Array.from({ length: redis.shards }, async (_, shard) =>
-      prepareShard(redis, shard, maxSeqs.get(shard) ?? 0n),
-    ),
+    runs.map(async (read, shard) => {
+      if (read.status === 'rejected') throw read.reason;
+      return prepareShard(redis, shard, maxSeqs.get(shard) ?? 0n, read.value.run);
+    }),
   );
   return outcomes.map((outcome) => {
     if (outcome.status === 'rejected') throw outcome.reason;
@@ -92,20 +99,37 @@ export async function prepareShards(
   });
 }
 
-async function prepareShard(redis: RedisStore, shard: number, maxSeq: bigint): Promise<ShardPreparation> {
+async function prepareShard(
+  redis: RedisStore,
+  shard: number,
+  maxSeq: bigint,
+  run: string,
+): Promise<ShardPreparation> {
   const { epoch: storedEpoch, offset } = decodeSeq(maxSeq);
   const { state: key } = shardKeys(redis.prefix, shard);
-  const answer = await prepareScript.run(redis.client, [key], [storedEpoch, offset]);
+  const answer = await prepareScript.run(redis.client, [key], [storedEpoch, offset, run]);
   const [state, epoch] = Array.isArray(answer) ? answer.map(String) : [];
+  if (state === 'restarted')
+    throw new StoreError('redis', 'unavailable', 'Redis was restarted while it was compared with ClickHouse');
   if (state !== 'ready' && state !== 'begun' && state !== 'draining' && state !== 'renewed')
     throw new TypeError(`expected an answer of prepare.lua, got ${JSON.stringify(answer)}`);
   return { shard, state, epoch: Number(epoch) };
 }
 
-async function areShardsPrepared(redis: RedisStore): Promise<boolean> {
+async function isPreparationNeeded(redis: RedisStore): Promise<boolean> {
+  const runs = await readRuns(redis);
+  return runs.some((read) => read.status === 'rejected' || read.value.state === 'needed');
+}
+
+async function readRuns(redis: RedisStore): Promise<PromiseSettledResult<{ state: string; run: string }>[]> {
   const keys = Array.from({ length: redis.shards }, (_, shard) => shardKeys(redis.prefix, shard).state);
-  const answers = await Promise.all(keys.map(async (key) => preparedScript.run(redis.client, [key], [])));
-  return answers.every((answer) => answer === 1);
+  return Promise.allSettled(
+    keys.map(async (key) => {
+      const answer = await preparedScript.run(redis.client, [key], []);
+      const [state = '', run = ''] = Array.isArray(answer) ? answer.map(String) : [];
+      return { state, run };
+    }),
+  );
 }
 
 async function ask<T>(answer: Promise<T>): Promise<T> {

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { RedisStore } from './connect.ts';
 import type { Ownership } from './log-cursor.ts';
 import { RedisScript } from './redis-script.ts';
@@ -11,16 +12,25 @@ const heartbeatScript = new RedisScript('log-stream.lua/heartbeat.lua');
 
 const LEASE_TTL_MS = 3_000;
 const TICK_MS = 1_000;
+/** A ClickHouse that hangs must not keep a Redis that is back from being used. */
+const WORK_END_MS_MAX = 30_000;
 
-type Held = { controller: AbortController; work: Promise<void>; holder: string; renewedAtMs: number };
+type Held = {
+  controller: AbortController;
+  work: Promise<void>;
+  holder: string;
+  renewedAtMs: number;
+  isRenewing: boolean;
+};
 
 /**
  * Shares the shards among the living workers of a consumer.
  *
- * Once a second each worker says that it lives, renews its leases, gives shards back above its fair share
- * (`ceil(shards / living workers)`) and takes free ones below it. A killed worker's shards are free after
- * 3 s. `work` runs for as long as a shard is held; its signal is aborted when the lease is lost or given
- * back, and a shard is given back only when its work has ended.
+ * Once a second each worker renews its leases, says that it lives, gives shards back above its fair share
+ * (`ceil(shards / living workers)`) and takes free ones below it. A killed worker's shards are free after 3 s. In a
+ * cluster each of these questions may go to another server, so none waits for another. `work` runs for as long as a
+ * shard is held; its signal is aborted when the lease is lost or given back, and a shard is given back only when its
+ * work has ended.
  */
 export class ShardLeases implements AsyncDisposable {
   readonly #redis: RedisStore;
@@ -30,12 +40,10 @@ export class ShardLeases implements AsyncDisposable {
   readonly #onUnprepared: (() => Promise<void>) | undefined;
   readonly #workerId = randomUUID();
   readonly #held = new Map<number, Held>();
-  /** The last ownership of each shard, past ones too: what it reached tells whether a restarted Redis is whole. */
-  readonly #known = new Map<number, Ownership>();
   #timer: NodeJS.Timeout | undefined;
-  #ticking: Promise<void> = Promise.resolve();
   #stopped = false;
   #livingWorkers = 1;
+  #balancing: Promise<void> | undefined;
   #preparing: Promise<void> | undefined;
 
   constructor(options: {
@@ -58,56 +66,30 @@ export class ShardLeases implements AsyncDisposable {
     this.#onUnprepared = options.onUnprepared;
   }
 
-  /** Shards held at this moment. */
-  get shards(): number[] {
-    return [...this.#held.keys()];
-  }
-
   /** Takes the first leases and goes on until closed. */
   start(): void {
     const tick = (): void => {
-      this.#ticking = this.#tick().catch(this.#onError);
-      void this.#ticking.then(() => {
-        if (!this.#stopped) this.#timer = setTimeout(tick, TICK_MS);
-      });
+      for (const [shard, held] of this.#held) this.#keep(shard, held);
+      this.#balancing ??= this.#balance()
+        .catch(this.#onError)
+        .finally(() => {
+          this.#balancing = undefined;
+        });
     };
+    this.#timer = setInterval(tick, TICK_MS);
     tick();
   }
 
-  async #tick(): Promise<void> {
-    this.#dropLapsed();
-    // In a cluster each of these may live on another server: one that is away must not hold up the others.
-    const [living, ...renewals] = await Promise.allSettled([
-      this.#heartbeat('stay'),
-      ...[...this.#held].map(async ([shard, held]) => this.#renew(shard, held)),
-    ]);
-    if (living.status === 'fulfilled') this.#livingWorkers = living.value;
-    for (const outcome of [living, ...renewals])
-      if (outcome.status === 'rejected') this.#onError(outcome.reason);
-    await this.#balance();
-  }
-
-  /** Gives shards back above the fair share and takes free ones below it. */
-  async #balance(): Promise<void> {
-    const share = Math.ceil(this.#redis.shards / Math.max(1, this.#livingWorkers));
-    const surplus = this.#held.size - share;
-    // The work's end gives the lease back.
-    for (const [, held] of [...this.#held].slice(0, Math.max(0, surplus))) held.controller.abort();
-    for (let shard = 0; shard < this.#redis.shards && this.#held.size < share; shard += 1) {
-      if (!this.#stopped && !this.#held.has(shard)) await this.#take(shard).catch(this.#onError);
-    }
-  }
-
-  /** A lease that could not be renewed in time is lost, whether or not Redis can say so. */
-  #dropLapsed(): void {
-    for (const held of this.#held.values()) {
-      if (performance.now() - held.renewedAtMs > LEASE_TTL_MS) held.controller.abort();
-    }
-  }
-
-  async #heartbeat(mode: 'stay' | 'stop'): Promise<number> {
-    const key = `${this.#redis.prefix}:{cp}:workers:${this.#consumer}`;
-    return Number(await heartbeatScript.run(this.#redis.client, [key], [this.#workerId, LEASE_TTL_MS, mode]));
+  /** Renews one lease. One that could not be renewed in time is lost, whether or not Redis can say so. */
+  #keep(shard: number, held: Held): void {
+    if (performance.now() - held.renewedAtMs > LEASE_TTL_MS) held.controller.abort();
+    if (held.isRenewing) return;
+    held.isRenewing = true;
+    void this.#renew(shard, held)
+      .catch(this.#onError)
+      .finally(() => {
+        held.isRenewing = false;
+      });
   }
 
   async #renew(shard: number, held: Held): Promise<void> {
@@ -117,19 +99,49 @@ export class ShardLeases implements AsyncDisposable {
     const args = [held.holder, LEASE_TTL_MS];
     const answer = await renewScript.run(this.#redis.client, [lease, keys.state], args);
     if (answer !== 'lost') held.renewedAtMs = sentAtMs;
-    if (answer === 'unprepared' || answer === 'draining') this.#prepare();
     // What this owner remembers of the shard may be newer than a server that was restored: it is taken anew.
     if (answer === 'lost' || answer === 'unprepared') held.controller.abort();
+    if (answer === 'unprepared' || answer === 'draining') this.#prepare();
   }
 
-  /** Beside the ticks: it may have to wait for ClickHouse, and leases must be renewed meanwhile. */
+  /** Beside all else: it may have to wait for ClickHouse, and leases must be renewed meanwhile. */
   #prepare(): void {
-    if (this.#onUnprepared === undefined || this.#stopped) return;
-    this.#preparing ??= this.#onUnprepared()
+    const onUnprepared = this.#onUnprepared;
+    if (onUnprepared === undefined || this.#stopped) return;
+    const prepare = async (): Promise<void> => {
+      // An insert that is still under way would not be seen by the comparison.
+      await Promise.allSettled([...this.#held].map(async ([shard, held]) => this.#renew(shard, held)));
+      const ending = [...this.#held.values()].filter(({ controller }) => controller.signal.aborted);
+      const ended = Promise.all(ending.map(async ({ work }) => work));
+      await Promise.race([ended, delay(WORK_END_MS_MAX, undefined, { ref: false })]);
+      await onUnprepared();
+    };
+    this.#preparing ??= prepare()
       .catch(this.#onError)
       .finally(() => {
         this.#preparing = undefined;
       });
+  }
+
+  /** Gives shards back above the fair share and takes free ones below it. */
+  async #balance(): Promise<void> {
+    try {
+      this.#livingWorkers = await this.#heartbeat('stay');
+    } catch (error) {
+      this.#onError(error);
+    }
+    const share = Math.ceil(this.#redis.shards / Math.max(1, this.#livingWorkers));
+    const surplus = this.#held.size - share;
+    // The work's end gives the lease back.
+    for (const [, held] of [...this.#held].slice(0, Math.max(0, surplus))) held.controller.abort();
+    for (let shard = 0; shard < this.#redis.shards && this.#held.size < share; shard += 1) {
+      if (!this.#stopped && !this.#held.has(shard)) await this.#take(shard).catch(this.#onError);
+    }
+  }
+
+  async #heartbeat(mode: 'stay' | 'stop'): Promise<number> {
+    const key = `${this.#redis.prefix}:{cp}:workers:${this.#consumer}`;
+    return Number(await heartbeatScript.run(this.#redis.client, [key], [this.#workerId, LEASE_TTL_MS, mode]));
   }
 
   async #take(shard: number): Promise<void> {
@@ -137,9 +149,7 @@ export class ShardLeases implements AsyncDisposable {
     // A new name for each taking: a lease that lapsed is never mistaken for the one taken after it.
     const holder = `${this.#workerId}:${randomUUID()}`;
     const sentAtMs = performance.now();
-    const known = this.#consumer === 'ingest' ? this.#known.get(shard) : undefined;
-    const memory = known === undefined ? [] : [known.fence, String(known.epoch), known.reached];
-    const args = [this.#consumer, holder, LEASE_TTL_MS, ...memory];
+    const args = [this.#consumer, holder, LEASE_TTL_MS];
     const { client, waitReplicas } = this.#redis;
     // On the replicas before anything is inserted: with it whatever came before, such as a plan that was not confirmed.
     const places = [keys.lease(this.#consumer), keys.state];
@@ -149,11 +159,12 @@ export class ShardLeases implements AsyncDisposable {
     if (ownership === 'unprepared') this.#prepare();
     if (ownership === 'unprepared' || ownership === 'held') return;
     const controller = new AbortController();
+    // It was being taken while everything was given back.
+    if (this.#stopped) controller.abort();
     const work = this.#work(ownership, controller.signal)
       .catch(this.#onError)
       .then(async () => this.#giveBack(shard, holder));
-    this.#known.set(shard, ownership);
-    this.#held.set(shard, { controller, work, holder, renewedAtMs: sentAtMs });
+    this.#held.set(shard, { controller, work, holder, renewedAtMs: sentAtMs, isRenewing: false });
   }
 
   async #giveBack(shard: number, holder: string): Promise<void> {
@@ -169,14 +180,11 @@ export class ShardLeases implements AsyncDisposable {
   /** Ends the work on every shard, gives the leases back and leaves the others' count. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#stopped = true;
-    clearTimeout(this.#timer);
-    await this.#ticking;
+    clearInterval(this.#timer);
+    for (const held of this.#held.values()) held.controller.abort();
+    await this.#balancing;
+    await Promise.all([...this.#held.values()].map(async ({ work }) => work));
     await this.#preparing;
-    const works = [...this.#held.values()].map((held) => {
-      held.controller.abort();
-      return held.work;
-    });
-    await Promise.all(works);
     await this.#heartbeat('stop').catch(this.#onError);
   }
 }
@@ -193,7 +201,6 @@ function readOwnership(shard: number, answer: unknown): Ownership | 'held' | 'un
     fence,
     epoch: Number(epoch),
     done: Number(done),
-    reached: Number(done),
     plan: plan || undefined,
     planTries: Number(tries),
     probe: probe === '' ? undefined : { offset: probeOffset ?? 0, tries: probeTries ?? 0 },

@@ -140,7 +140,8 @@ export class ShardTail implements AsyncDisposable {
     if (point.isShed && point.epoch === this.#epoch) {
       // Reading what was not published would burden a server that is short of memory already.
       const isSkipped = point.lastPublished >= (this.#position ?? point.nextOffset);
-      if (isSkipped && this.#catchingUp === undefined) this.#skipTo(point.nextOffset);
+      const isMissing = isSkipped || (point.hadLapsed && point.nextOffset > (this.#position ?? 0));
+      if (isMissing && this.#catchingUp === undefined) this.#skipTo(point.nextOffset);
       return;
     }
     const missed = this.#position !== undefined && before >= this.#position;

@@ -8,9 +8,11 @@ end
 local done = redis.call('HGET', KEYS[3], 'ingest:done') or '1'
 local oldest = redis.call('XRANGE', KEYS[2], done .. '-0', '+', 'COUNT', '1')
 local age = 0
-if oldest[1] then
+local block = oldest[1] and oldest[1][2][2] or ''
+-- A damaged block says nothing of its age.
+if #block >= 24 then
   -- When it was received, in ns since 1970 (log-block/layout.ts).
-  local received = struct.unpack('<i8', string.sub(oldest[1][2][2], 17, 24)) / 1e6
+  local received = struct.unpack('<i8', string.sub(block, 17, 24)) / 1e6
   local clock = redis.call('TIME')
   age = math.max(0, clock[1] * 1000 + clock[2] / 1000 - received)
 end

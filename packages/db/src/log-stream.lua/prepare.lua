@@ -1,11 +1,15 @@
 #!lua flags=allow-oom
 -- Compares a shard with what ClickHouse holds of it, and lets it be used by the server that runs now.
--- KEYS: state. ARGV: greatest epoch in ClickHouse, greatest offset of that epoch (both 0: none).
+-- KEYS: state. ARGV: greatest epoch in ClickHouse, greatest offset of that epoch (both 0: none), the run of the
+--       server when ClickHouse was asked.
 -- Guarantees: no identity (epoch, offset) is given out twice. A shard that is new gets the next epoch. One that is
 -- behind ClickHouse (restored from a copy, or rolled back by a failover) admits nothing until the ingest worker
 -- has stored what it still holds; then it goes on under the next epoch, at the same offset.
--- Returns {'ready' | 'begun' | 'draining' | 'renewed', epoch}.
+-- Returns {'ready' | 'begun' | 'draining' | 'renewed', epoch}, or {'restarted'} when another server runs by now.
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+if run ~= ARGV[3] then
+  return { 'restarted' }
+end
 local state = redis.call('HMGET', KEYS[1], 'epoch', 'next', 'draining', 'ingest:done', 'ingest:plan')
 local storedEpoch, storedOffset = tonumber(ARGV[1]), tonumber(ARGV[2])
 if not state[1] then
@@ -27,6 +31,8 @@ local renewed = tostring(math.max(storedEpoch, epoch) + 1)
 redis.call('HSET', KEYS[1], 'epoch', renewed, 'epochFrom', state[2])
 redis.call('HDEL', KEYS[1], 'draining')
 -- Whoever owns the shard under the old epoch is refused from now on and takes it anew.
-redis.call('HINCRBY', KEYS[1], 'ingest:fence', 1)
-redis.call('HINCRBY', KEYS[1], 'alert:fence', 1)
+for _, name in ipairs({ 'ingest', 'alert' }) do
+  local number = tonumber(string.match(redis.call('HGET', KEYS[1], name .. ':fence') or '', '^%d+')) or 0
+  redis.call('HSET', KEYS[1], name .. ':fence', string.format('%.0f', number + 1) .. ':epoch-' .. renewed)
+end
 return { 'renewed', renewed }

@@ -1,6 +1,13 @@
--- Whether a shard may be used by the server that runs now.
+-- Whether a shard has to be compared with ClickHouse before the server that runs now may use it.
 -- KEYS: state. ARGV: none.
--- Returns 1 when it was compared with ClickHouse since the server started and is not being drained, else 0.
-local state = redis.call('HMGET', KEYS[1], 'run', 'draining')
+-- Returns {'ready' | 'draining' | 'needed', the run of the server}; 'draining' until all that it holds is stored.
+local state = redis.call('HMGET', KEYS[1], 'run', 'draining', 'next', 'ingest:done', 'ingest:plan')
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-return state[1] == run and not state[2] and 1 or 0
+if state[1] ~= run then
+  return { 'needed', run }
+end
+if not state[2] then
+  return { 'ready', run }
+end
+local isDrained = (state[4] or '1') == state[3] and not state[5]
+return { isDrained and 'needed' or 'draining', run }
