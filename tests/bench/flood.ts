@@ -1,5 +1,7 @@
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
+import { shardKeys } from '@logpond/db/shard-map';
+import { waitFor } from '../support/wait.ts';
 import { sendPaced } from '../system/support/chaos-pace.ts';
 import type { PaceOptions, PaceResult } from '../system/support/chaos-pace.ts';
 import { Rig } from '../system/support/rig.ts';
@@ -22,6 +24,8 @@ const BUDGET_BYTES = 32 * 1024 * 1024;
 const WARM_UP_SECONDS = 3;
 const IN_FLIGHT_MAX = 128;
 const DRAIN_MS_MAX = 180_000;
+/** Of the budget, on each shard: what counts as empty. */
+const EMPTY_SHARE = 0.02;
 
 type Phase = { others: PaceResult[]; flooder: PaceResult };
 type PhaseName = 'quiet' | 'flood';
@@ -34,9 +38,11 @@ type Setting = { url: string; tenants: readonly Tenant[]; bodies: readonly Uint8
 export async function runFlood(options: BenchOptions): Promise<Figures> {
   await using rig = await Rig.open({
     shards: SHARDS,
-    env: { REDIS_BUDGET_BYTES: String(BUDGET_BYTES) },
+    // What was stored is dropped soon, so that each phase begins with empty streams.
+    env: { REDIS_BUDGET_BYTES: String(BUDGET_BYTES), REPLAY_WINDOW_MS: '10000' },
   });
   rig.startWorker();
+  rig.startAlertWorker();
   const tenants = await rig.createTenants(PROJECTS);
   const api = await rig.startApi();
   const seconds = options.seconds ?? SECONDS;
@@ -45,7 +51,7 @@ export async function runFlood(options: BenchOptions): Promise<Figures> {
   await runPhase({ ...setting, seconds: WARM_UP_SECONDS }, FLOOD_FACTOR);
   for (let round = 0; round < (options.rounds ?? ROUNDS); round += 1) {
     for (const name of round % 2 === 0 ? (['quiet', 'flood'] as const) : (['flood', 'quiet'] as const)) {
-      await rig.waitForRest(DRAIN_MS_MAX);
+      await waitForEmptyStreams(rig);
       await rig.killClickHouse();
       phases[name].push(await runPhase(setting, name === 'flood' ? FLOOD_FACTOR : 1));
       await rig.startClickHouse();
@@ -53,6 +59,22 @@ export async function runFlood(options: BenchOptions): Promise<Figures> {
   }
   await rig.waitForRest(DRAIN_MS_MAX);
   return report(phases, seconds);
+}
+
+async function waitForEmptyStreams(rig: Rig): Promise<void> {
+  await rig.waitForRest(DRAIN_MS_MAX);
+  await waitFor(
+    'the streams to be trimmed',
+    async () => {
+      for (let shard = 0; shard < SHARDS; shard += 1) {
+        const { state } = shardKeys('lp', shard);
+        const [came, went] = await rig.redis.hmget(state, 'bytesIn', 'bytesTrimmed');
+        if (Number(came) - Number(went) > BUDGET_BYTES * EMPTY_SHARE) return false;
+      }
+      return true;
+    },
+    DRAIN_MS_MAX,
+  );
 }
 
 function renderBodies(seed: number): Uint8Array[] {

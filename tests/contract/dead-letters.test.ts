@@ -1,8 +1,10 @@
+import { replayDeadLetter } from '@logpond/api/replay-dead-letter';
 import { connectRedis } from '@logpond/db/connect';
 import type { RedisStore } from '@logpond/db/connect';
 import { DeadLetters } from '@logpond/db/dead-letters';
 import type { DeadLetter, DeadLetterBurial } from '@logpond/db/dead-letters';
 import { shardKeys, shardOf } from '@logpond/db/shard-map';
+import { StoreError } from '@logpond/db/store-error';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { waitFor } from '../support/wait.ts';
 import { expectError, expectJson, openContractApi } from './contract-fixture.ts';
@@ -90,6 +92,39 @@ async function readStored(word: string, of: TestTenant = tenant): Promise<string
   );
 }
 
+/** Replays a letter until Redis is out of reach: the last of these parts is not confirmed, stored or not. */
+async function breakOff(
+  id: string,
+  { parts, isStored }: { parts: number; isStored: boolean },
+): Promise<void> {
+  const content = await letters.read(tenant.projectId, id);
+  if (content === undefined) throw new RangeError(`expected a letter ${id}`);
+  let sent = 0;
+  const submit: typeof api.deps.flush.submit = async (request) => {
+    sent += 1;
+    if (sent < parts) return api.deps.flush.submit(request);
+    if (isStored) await api.deps.flush.submit(request);
+    throw new StoreError('redis', 'unavailable', 'out of reach');
+  };
+  await replayDeadLetter(content, 30 * DAY_MS, { flush: { submit }, deadLetters: letters });
+}
+
+/** As after an hour. */
+async function forgetKeys(): Promise<void> {
+  const keys = await redis.client.keys('lp:*:idem:*');
+  expect(keys.length).toBeGreaterThan(0);
+  for (const key of keys) await redis.client.del(key);
+}
+
+/** Waits until all that was sent is stored. */
+async function countStored(word: string): Promise<number> {
+  await waitFor('all to be stored', async () => {
+    return (await api.deps.stream.readBacklog(tenant.projectId)).entries === 0;
+  });
+  const page = await api.call('GET', `/logs?q=${word}&limit=1`, { key: tenant.apiKey });
+  return ((await page.json()) as { total: number }).total;
+}
+
 describe('pipeline §4: dead letters', () => {
   it('are listed newest first and page by page, downloaded as they would be sent, and deleted', async () => {
     for (const id of ['1-0-1-1', '1-0-2-1', '1-0-3-1'])
@@ -139,6 +174,38 @@ describe('pipeline §4: dead letters', () => {
     await expectJson(await call('POST', '/last/replay'));
     await waitFor('what came last to be found', async () => (await readStored('last')).length === 1);
     expect(await readStored('twice')).toHaveLength(2);
+  });
+
+  it('a replay that broke off goes on where it was, also when its keys are forgotten: nothing is stored twice', async () => {
+    const lines = Array.from({ length: 2_500 }, (_, n) => lineOf(`broken ${n}`));
+    await bury(tenant, { id: 'broken', entries: lines.length, payload: renderLines(lines) });
+    await expect(breakOff('broken', { parts: 3, isStored: false })).rejects.toThrow('out of reach');
+    expect((await letters.read(tenant.projectId, 'broken'))?.letter.entries).toBe(1_000);
+    await forgetKeys();
+    expect((await expectJson<Receipt>(await call('POST', '/broken/replay'))).received).toBe(1_000);
+    expect(await listIds()).toEqual([]);
+    expect(await countStored('broken')).toBe(2_500);
+  });
+
+  it('the part in hand when a replay broke off is stored once, whatever was refused before it', async () => {
+    // The same line everywhere, so that only their places tell the parts apart.
+    const same = lineOf('unsure');
+    const old = lineOf('old', Date.now() - 400 * DAY_MS);
+    const lines = Array.from({ length: 2_500 }, (_, n) => (n % 100 === 7 ? old : same));
+    await bury(tenant, { id: 'unsure', entries: lines.length, payload: renderLines(lines) });
+    // 500 lines, and of the next 1,000 nobody knows; then the refused 5, those 1,000, and of the last nobody knows.
+    for (const { parts, left } of [
+      { parts: 2, left: 2_005 },
+      { parts: 3, left: 1_015 },
+    ]) {
+      await expect(breakOff('unsure', { parts, isStored: true })).rejects.toThrow('out of reach');
+      expect((await letters.read(tenant.projectId, 'unsure'))?.letter.entries).toBe(left);
+    }
+    const receipt = await expectJson<Receipt>(await call('POST', '/unsure/replay'));
+    expect([receipt.received, receipt.rejectedCount]).toEqual([990, 25]);
+    expect((await letters.read(tenant.projectId, 'unsure'))?.letter.entries).toBe(25);
+    expect(await countStored('unsure')).toBe(2_475);
+    await call('DELETE', '/unsure');
   });
 
   it('entries that are refused now stay in the letter and are named; the others are stored', async () => {

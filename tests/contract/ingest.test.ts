@@ -3,6 +3,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { expectError, expectJson, openContractApi } from './contract-fixture.ts';
 import type { CallInit, ContractApi, TestTenant } from './contract-fixture.ts';
 
+/** A script of Redis takes about 8,000 arguments at once. */
+const PROJECTS = 8_200;
 const ISO = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 
 type Receipt = {
@@ -227,5 +229,24 @@ describe('contract §3 POST /ingest: Idempotency-Key', () => {
     );
     expect(stored).toHaveLength(1);
     expect(answers.every((answer) => answer.status === 200 || answer.status === 409)).toBe(true);
+  });
+});
+
+describe('pipeline §3: one flush', () => {
+  it('is all stored when more projects send at once than a script has room for', async () => {
+    const { flush, stream } = api.deps;
+    const shard = stream.shardOf(tenant.projectId);
+    const projectIds: string[] = [];
+    while (projectIds.length < PROJECTS) {
+      const projectId = crypto.randomUUID();
+      if (stream.shardOf(projectId) === shard) projectIds.push(projectId);
+    }
+    const body = Buffer.from(JSON.stringify([{ service: 'w', level: 'info', message: 'm' }]));
+    const rest = { body, retentionMs: 86_400_000, format: 'json', strict: false, batchMax: 1 } as const;
+    const answers = await Promise.allSettled(
+      projectIds.map(async (projectId) => flush.submit({ projectId, ...rest })),
+    );
+    const refusals = answers.map((answer) => (answer.status === 'rejected' ? String(answer.reason) : ''));
+    expect(new Set(refusals)).toEqual(new Set(['']));
   });
 });

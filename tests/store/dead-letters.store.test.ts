@@ -159,6 +159,27 @@ describe('dead letters', () => {
     expect([await readDeadBytes(), await countBytes()]).toEqual([0, 0]);
   });
 
+  it('a letter that takes more than all may is kept when it is the only one', async () => {
+    const large = makeLetter({ id: 'large', payload: Buffer.alloc(1_100_000) });
+    expect(await letters.bury(0, FENCE, large)).toBe('buried');
+    expect(await letters.bury(0, FENCE, makeLetter({ id: 'next' }))).toBe('full');
+    expect(await letters.remove(PROJECT, 'large')).toBe(true);
+    expect(await letters.bury(0, FENCE, makeLetter({ id: 'next' }))).toBe('buried');
+    expect(await letters.bury(0, FENCE, large)).toBe('full');
+    expect(await countBytes()).toBe(await readDeadBytes());
+  });
+
+  it('a letter that went while its plan was open does not come back, another of the same id does', async () => {
+    await direct.hset(state, 'ingest:plan', 'a plan');
+    expect(await letters.bury(0, FENCE, makeLetter())).toBe('buried');
+    expect(await letters.remove(PROJECT, '1-0-42-1')).toBe(true);
+    expect(await letters.bury(0, FENCE, makeLetter())).toBe('buried');
+    expect(await letters.read(PROJECT, '1-0-42-1')).toBeUndefined();
+    expect(await letters.bury(0, FENCE, makeLetter({ projectId: OTHER }))).toBe('buried');
+    expect(await letters.read(OTHER, '1-0-42-1')).toBeDefined();
+    expect(await countBytes()).toBe(await readDeadBytes());
+  });
+
   it('what is left of a letter replaces it only when nobody changed it meanwhile', async () => {
     await letters.bury(0, FENCE, makeLetter({ entries: 3, payload: Buffer.from('a\nb\nc\n') }));
     const { letter } = await readContent('1-0-42-1');

@@ -1,8 +1,12 @@
+import { randomUUID } from 'node:crypto';
+import { encodeSeq } from '@logpond/log-block/entry-id';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { waitFor } from '../support/wait.ts';
 import { makeBlock, numbered, WorkerRig } from './ingest-worker-fixture.ts';
 
 const DAYS = 4;
+/** The system project of the only shard (apps/ingest-worker/src/canary-project.ts). */
+const CANARY = '10900d00-0000-8000-8000-000000000000';
 
 let rig: WorkerRig;
 beforeAll(async () => {
@@ -79,4 +83,44 @@ it('F23: rows that a server lost after it said 200 are stored again by the audit
   await waitFor('the roll-up', async () => (await rig.count(projectId)).rolledUp >= 500);
   expect(await rig.count(projectId)).toEqual(exactly(500));
   expect(worker.output()).toContain('stored entries were missing and are stored again');
+});
+
+it('F23: a canary and a deleted project in a plan do not excuse the missing entries of others', async () => {
+  const [projectId, deleted] = [await rig.createProject(), randomUUID()];
+  const runs = [
+    { projectId, messages: numbered(9) },
+    // Of a class of one day, which the oldest entries of the other are past.
+    { projectId: CANARY, messages: ['canary'] },
+    { projectId: deleted, messages: ['deleted'] },
+  ];
+  await using worker = rig.startWorker({ AUDIT_AFTER_MS: '6000' });
+  await rig.send(makeBlock(runs, 3));
+  await rig.settle();
+  for (const lost of [projectId, deleted]) await rig.losePartition(lost, ['logs', 'logs_hourly']);
+  await waitFor('the repair', async () => (await rig.count(projectId)).rows >= 9);
+  await waitFor('the end of the audit', () => worker.output().includes('"reason":"deleted"'));
+  expect(await rig.count(projectId)).toMatchObject({ rows: 9, distinct: 9 });
+  expect(await rig.count(deleted)).toMatchObject({ rows: 0 });
+  expect(worker.output()).toContain('"missing":4,"reason":"repaired"');
+});
+
+it('F23: buried entries that are stored all the same do not stand for others that went missing', async () => {
+  const projectId = await rig.createProject();
+  await rig.clickhouse.command(
+    `ALTER TABLE logs ADD CONSTRAINT harmless CHECK NOT startsWith(message, 'poison')`,
+  );
+  await using worker = rig.startWorker({ AUDIT_AFTER_MS: '6000' });
+  // Of three days in turn: the oldest loses a buried entry and two stored ones.
+  const offset = await rig.send(
+    makeBlock([{ projectId, messages: [...numbered(3, 'poison'), ...numbered(6)] }], 3),
+  );
+  await rig.settle();
+  await rig.clickhouse.command('ALTER TABLE logs DROP CONSTRAINT harmless');
+  const insert = `INSERT INTO logs (project_id, retention_days, time, seq, shard, level, service, message)
+    SELECT {project:UUID}, 14, max(time), {seq:UInt64}, 0, 'info', 'web', 'dead' FROM logs WHERE project_id = {project:UUID}`;
+  for (const dead of [offset, offset + 1])
+    await rig.clickhouse.command(insert, { project: projectId, seq: String(encodeSeq(1, dead)) });
+  await rig.losePartition(projectId, ['logs', 'logs_hourly']);
+  await waitFor('the repair', () => worker.output().includes('are stored again'));
+  expect(await rig.messages(projectId)).toEqual(['dead', 'dead', ...numbered(6)]);
 });

@@ -1,5 +1,6 @@
 import { DeadLetters } from '@logpond/db/dead-letters';
 import type { DeadLetter } from '@logpond/db/dead-letters';
+import type { EncodedBlock } from '@logpond/log-block/encode';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { makeBlock, numbered, WorkerRig } from './ingest-worker-fixture.ts';
 
@@ -114,29 +115,97 @@ it('F33: a block with damaged contents or header is buried, its neighbours are s
   await rig.settle();
   expect(await rig.messages(projectId)).toEqual([...numbered(10, 'first'), ...numbered(10, 'fourth')]);
   expect(await listLetters(projectId)).toMatchObject([
-    { id: `1-0-${offsets[1]}-10`, reason: 'damaged_block', entries: 10 },
+    { id: `1-0-${offsets[1]}-10`, reason: 'damaged_block', entries: 10, bytes: 0 },
   ]);
   const { letters: unowned } = rig.keys.dead('-');
-  expect(await rig.redis.client.hkeys(unowned)).toEqual([`1-0-${offsets[2]}-10`]);
+  const texts = await rig.redis.client.hgetall(unowned);
+  // The bytes of both, and the entries of the one whose project cannot be told.
+  const entriesOf = Object.entries(texts).map(([id, text]) => [id, (JSON.parse(text) as DeadLetter).entries]);
+  expect(Object.fromEntries(entriesOf)).toEqual({
+    [`1-0-${offsets[1]}-10`]: 0,
+    [`1-0-${offsets[2]}-10`]: 10,
+  });
   expect(worker.child.exitCode).toBeNull();
 });
 
-it('F32: a block that ends three of its readers is buried unread, its neighbours are stored', async () => {
-  const projectId = await rig.createProject();
+/** A plan of two blocks, the second of which ends whoever decodes it, and the deaths that come before it is tried. */
+async function killReaders(first: EncodedBlock, killer: EncodedBlock): Promise<string> {
+  await rig.send(first);
+  const offset = await rig.send(killer);
+  await rig.runUntilKilled('W4.after:kill');
+  const failpoint = `W2.decode@${offset}:kill`;
+  for (let death = 2; death <= 3; death += 1) await rig.runUntilKilled(failpoint);
+  return failpoint;
+}
+
+it('F32: a block that ended three readers is buried unread by the fourth, its neighbours are stored', async () => {
+  const [projectId, other] = [await rig.createProject(), await rig.createProject()];
   await rig.send(makeBlock([{ projectId, messages: numbered(10, 'before') }]));
-  const killer = await rig.send(makeBlock([{ projectId, messages: numbered(10, 'killer') }]));
+  const killer = await rig.send(
+    makeBlock([
+      { projectId, messages: numbered(10, 'killer') },
+      { projectId: other, messages: numbered(4, 'killer') },
+    ]),
+  );
   await rig.send(makeBlock([{ projectId, messages: numbered(10, 'behind') }]));
   const failpoint = `W2.decode@${killer}:kill`;
-  // Three before the plan is read with care, three that are counted.
-  for (let owner = 0; owner < 6; owner += 1) {
-    await rig.runUntilKilled(failpoint);
-  }
-  await using _survivor = rig.startWorker({ FAILPOINT: failpoint });
+  for (let death = 1; death <= 3; death += 1) await rig.runUntilKilled(failpoint);
+  await using _fourth = rig.startWorker({ FAILPOINT: failpoint });
   await rig.settle();
   expect(await rig.messages(projectId)).toEqual([...numbered(10, 'before'), ...numbered(10, 'behind')]);
   expect(await listLetters(projectId)).toMatchObject([
-    { id: `1-0-${killer}-10`, reason: 'kills_reader', entries: 10 },
+    { id: `1-0-${killer}-10`, reason: 'kills_reader', entries: 10, bytes: 0 },
   ]);
+  expect(await listLetters(other)).toMatchObject([{ id: `1-0-${killer + 10}-4`, entries: 4, bytes: 0 }]);
+  // The block itself, once.
+  const { letters: unowned } = rig.keys.dead('-');
+  const raw = JSON.parse((await rig.redis.client.hget(unowned, `1-0-${killer}-14`)) ?? '{}') as DeadLetter;
+  expect(raw).toMatchObject({ reason: 'kills_reader', entries: 0 });
+  expect(raw.bytes).toBeGreaterThan(100);
+});
+
+it('F32: a plan whose workers were ended by something else than its blocks is stored whole', async () => {
+  const projectId = await rig.createProject();
+  await rig.send(makeBlock([{ projectId, messages: numbered(10) }]));
+  for (let death = 1; death <= 3; death += 1) await rig.runUntilKilled('W4.before:kill');
+  await using last = rig.startWorker();
+  await rig.settle();
+  expect(last.output()).toContain('reading a plan with care');
+  expect(await rig.messages(projectId)).toEqual(numbered(10));
+  expect(await listLetters(projectId)).toEqual([]);
+});
+
+it('F32: entries of a block that is buried unread and stored already neither get a letter nor hide missing ones', async () => {
+  const [lost, stored] = [await rig.createProject(), await rig.createProject()];
+  const failpoint = await killReaders(
+    makeBlock([{ projectId: lost, messages: numbered(6) }], 2),
+    makeBlock([{ projectId: stored, messages: numbered(10) }]),
+  );
+  // As if the engine had been killed between two partitions of that insert.
+  await rig.losePartition(lost, ['logs', 'logs_hourly']);
+  expect(await rig.count(lost)).toMatchObject({ rows: 3 });
+  await using _fourth = rig.startWorker({ FAILPOINT: failpoint });
+  await rig.settle();
+  expect((await rig.messages(lost)).toSorted()).toEqual(numbered(6));
+  expect(await rig.count(stored)).toMatchObject({ rows: 10, distinct: 10 });
+  expect(await listLetters(stored)).toEqual([]);
+});
+
+it('F31: a letter that is replayed or deleted before its plan is committed does not come back', async () => {
+  const projectId = await rig.createProject();
+  await rig.send(makeBlock([{ projectId, messages: poisoned(20, [3, 15]) }]));
+  await rig.runUntilKilled('W6.before:kill');
+  const [replayed, deleted] = (await listLetters(projectId)).map(({ id }) => id);
+  await rig.clickhouse.command('ALTER TABLE logs DROP CONSTRAINT harmless');
+  await rig.send(makeBlock([{ projectId, messages: ['replayed'] }]));
+  for (const id of [replayed, deleted]) expect(await letters.remove(projectId, id ?? '')).toBe(true);
+  await using _next = rig.startWorker();
+  await rig.settle();
+  const good = numbered(20).filter((_, index) => index !== 3 && index !== 15);
+  expect(await rig.messages(projectId)).toEqual([...good, 'replayed']);
+  expect(await listLetters(projectId)).toEqual([]);
+  const fields = await rig.redis.client.hkeys(rig.keys.state);
+  expect(fields.filter((field) => field.includes('buried'))).toEqual([]);
 });
 
 /** Changes the bytes of a block in the stream: the stream is written anew, as entries cannot be replaced. */

@@ -65,7 +65,6 @@ it('a stream that filled up while the alert worker was away admits again once it
     done: 1,
     plan: undefined,
     planTries: 0,
-    probe: undefined,
     isDraining: false,
   };
   using alert = await LogCursor.open(redis, 'alert', ownership);

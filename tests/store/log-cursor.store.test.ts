@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { RedisStore } from '@logpond/db/connect';
 import type { LogStream } from '@logpond/db/log-stream';
+import { DeadLetters } from '@logpond/db/dead-letters';
 import { LogCursor } from '@logpond/db/log-cursor';
 import { shardKeys } from '@logpond/db/shard-map';
 import { forceOwnership, makeBlock, NOW_MS, PROJECT, StreamFixture, WIDE } from './stream-fixture.ts';
@@ -73,25 +74,55 @@ describe('cursor', () => {
     expect(await firstIds()).toEqual(['21-0']);
   });
 
-  it('counts the owners that found a plan open, and how often a block was begun to be decoded', async () => {
+  it('counts the owners that found a plan open, and tells the next what was buried of it', async () => {
     await stream.admit(0, makeBlock(10));
     const first = await forceOwnership(redis);
-    expect(first).toMatchObject({ planTries: 0, probe: undefined });
+    expect(first).toMatchObject({ planTries: 0, buried: [] });
     using cursor = await LogCursor.open(redis, 'ingest', first);
     await cursor.writePlan(1, 'plan');
-    expect(await forceOwnership(redis)).toMatchObject({ planTries: 1 });
+    const letters = new DeadLetters(redis);
+    const covers = [
+      { from: 2, to: 3 },
+      { from: 5, to: 8 },
+    ];
+    expect(await letters.recordBuried(0, first.fence, 'some', covers)).toBe('buried');
+    expect(await forceOwnership(redis)).toMatchObject({ planTries: 1, buried: covers });
     const second = await forceOwnership(redis);
-    expect(second.planTries).toBe(2);
-    expect(await cursor.writeProbe(1)).toBe(-1);
-    using next = await LogCursor.open(redis, 'ingest', second);
-    expect([await next.writeProbe(1), await next.writeProbe(1)]).toEqual([1, 2]);
-    expect(await forceOwnership(redis)).toMatchObject({ probe: { offset: 1, tries: 2 } });
-    using last = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
-    expect(await last.writeProbe(1)).toBe(3);
-    await last.clearProbe();
-    expect(await last.writeProbe(1)).toBe(1);
+    expect(second).toMatchObject({ planTries: 2, buried: covers });
+    expect(await letters.recordBuried(0, first.fence, 'other', covers)).toBe('replaced');
+    using last = await LogCursor.open(redis, 'ingest', second);
     await last.commit('plan', await last.read(1, WIDE), NOW_MS);
-    expect(await forceOwnership(redis)).toMatchObject({ planTries: 0, probe: undefined });
+    await stream.admit(0, makeBlock(10));
+    await last.writePlan(11, 'another plan');
+    expect(await forceOwnership(redis)).toMatchObject({ planTries: 1, buried: [] });
+  });
+
+  it('F34: audits that a clock which was set back left in the future keep nothing waiting', async () => {
+    await stream.admit(0, makeBlock(2));
+    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    const range = await cursor.read(1, WIDE);
+    await cursor.writePlan(1, 'plan');
+    await cursor.commit('plan', range, NOW_MS, 'fresh');
+    const { audits } = shardKeys(redis.prefix, 0);
+    expect(await cursor.listAudits(Date.now() - 60_000, 10)).toEqual([]);
+    await redis.client.lpush(audits, `${Date.now() + 86_400_000} of tomorrow`);
+    expect(await cursor.listAudits(Date.now() - 60_000, 10)).toEqual(['of tomorrow']);
+    await cursor.dropAudits(['of tomorrow']);
+    expect(await cursor.listAudits(Date.now() + 1, 10)).toEqual(['fresh']);
+  });
+
+  it('audits beyond 10,000 are dropped, the oldest first, and counted', async () => {
+    await stream.admit(0, makeBlock(2));
+    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    const { audits } = shardKeys(redis.prefix, 0);
+    await redis.client.rpush(audits, '1 oldest', ...Array.from({ length: 9_999 }, () => '2 old'));
+    const range = await cursor.read(1, WIDE);
+    await cursor.writePlan(1, 'plan');
+    expect(await cursor.countUnaudited()).toBe(0);
+    await cursor.commit('plan', range, NOW_MS, 'newest');
+    expect(await cursor.countUnaudited()).toBe(1);
+    expect(await cursor.listAudits(Date.now() + 1, 1)).toEqual(['old']);
+    expect(await redis.client.lindex(audits, -1)).toMatch(/ newest$/);
   });
 
   it('ends a range of tiny blocks before its commit outgrows a command, and commits it', async () => {

@@ -6,6 +6,7 @@ import type { RedisSettings, RedisStore } from '@logpond/db/connect';
 import type { Consumer } from '@logpond/db/shard-map';
 import type { Ownership } from '@logpond/db/log-cursor';
 import { LogStream } from '@logpond/db/log-stream';
+import { readRanges } from '@logpond/db/offset-range';
 import { prepareShards } from '@logpond/db/prepare';
 import { RedisScript } from '@logpond/db/redis-script';
 import { shardKeys } from '@logpond/db/shard-map';
@@ -105,9 +106,8 @@ export async function forceOwnership(
   await redis.client.del(keys.lease(consumer));
   const args = [consumer, holder, 60_000];
   const answer = (await ownScript.run(redis.client, [keys.lease(consumer), keys.state], args)) as string[];
-  const [kind, fence = '', epoch, done, plan, tries, probe = '', draining] = answer.map(String);
+  const [kind, fence = '', epoch, done, plan, tries, draining, buried = ''] = answer.map(String);
   expect(kind).toBe('taken');
-  const [offset = 0, probeTries = 0] = probe.split(' ').map(Number);
   return {
     shard: 0,
     fence,
@@ -115,7 +115,7 @@ export async function forceOwnership(
     done: Number(done),
     plan: plan || undefined,
     planTries: Number(tries),
-    probe: probe === '' ? undefined : { offset, tries: probeTries },
+    buried: readRanges(buried),
     isDraining: draining === '1',
   };
 }

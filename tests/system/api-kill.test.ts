@@ -53,9 +53,9 @@ describe('the API killed under load', () => {
     await api.stop();
   });
 
+  // Without replicas nothing lies between A3 and A4, and with them both are answered at once: A4.after is both.
   it.each([
     { point: 'A3.before', isOnDisk: false },
-    { point: 'A3.after', isOnDisk: true },
     { point: 'A4.after', isOnDisk: true },
     { point: 'A5.before', isOnDisk: true },
   ])(

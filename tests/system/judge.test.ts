@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Tally } from './support/judge-tally.ts';
 import type { FoundEntry } from './support/judge-tally.ts';
+import type { SealedLetter } from './support/judge-letters.ts';
 import { renderEntry } from './support/oracle-entry.ts';
 import { isAcknowledged, LedgerWriter, readLedger } from './support/oracle-ledger.ts';
 import type { Outcome } from './support/oracle-ledger.ts';
@@ -47,14 +48,18 @@ function copy(request: number, base: number, rows = [0, 1, 2]): FoundEntry[] {
   return rows.map((row) => found(request, row, base));
 }
 
+/** What lies in dead letters: rows of the first request, and letters that cannot be read. */
+type Dead = { rows?: number[]; sealed?: Omit<SealedLetter, 'projectId' | 'epoch'>[] };
+
 function judge(
   requests: readonly Sent[],
   entries: readonly FoundEntry[],
-  dead: readonly number[] = [],
+  { rows = [], sealed = [] }: Dead = {},
 ): Tally {
   const tally = new Tally(readLedger(writeLedger(requests)));
   for (const entry of entries) tally.place(entry);
-  for (const row of dead) tally.placeDead(renderEntry({ run: 'r', request: 0, row }, TIME_MS, HEAD).metadata);
+  for (const row of rows) tally.placeDead(renderEntry({ run: 'r', request: 0, row }, TIME_MS, HEAD).metadata);
+  for (const letter of sealed) tally.placeSealed({ projectId: TENANT.projectId, epoch: 1, ...letter });
   tally.conclude();
   return tally;
 }
@@ -62,7 +67,14 @@ function judge(
 const KEPT: Sent = { ends: ['acknowledged'] };
 
 describe('the judge', () => {
-  it.each<{ what: string; requests: Sent[]; entries: FoundEntry[]; finds: object; says: string }>([
+  it.each<{
+    what: string;
+    requests: Sent[];
+    entries: FoundEntry[];
+    dead?: Dead;
+    finds: object;
+    says: string;
+  }>([
     { what: 'a lost request', requests: [KEPT], entries: [], finds: { lost: 3 }, says: 'lost: 3 of 3' },
     {
       what: 'a lost row',
@@ -141,13 +153,61 @@ describe('the judge', () => {
       finds: { lost: 0 },
       says: 'order: request 1',
     },
-  ])('finds $what', ({ requests, entries, finds, says }) => {
-    const { findings } = judge(requests, entries);
+    {
+      what: 'an entry that is stored and in a dead letter',
+      requests: [KEPT],
+      entries: copy(0, 1),
+      dead: { rows: [1] },
+      finds: { lost: 0, duplicated: 1 },
+      says: 'duplicated: request 0 (with key, acknowledged) is stored as 1:1+3, and 1 of its entries',
+    },
+    {
+      what: 'an entry that is in two dead letters',
+      requests: [KEPT],
+      entries: copy(0, 1, [0, 2]),
+      dead: { rows: [1, 1] },
+      finds: { lost: 0, duplicated: 1 },
+      says: 'duplicated: request 0',
+    },
+    {
+      what: 'what a dead letter that cannot be read is too small for',
+      requests: [KEPT, KEPT],
+      entries: [],
+      dead: { sealed: [{ firstOffset: 1, entries: 4 }] },
+      finds: { lost: 2, duplicated: 0 },
+      says: 'lost: 2 of 3 entries of request 1',
+    },
+    {
+      what: 'what is lost somewhere else than where a dead letter lies that cannot be read',
+      requests: [KEPT, KEPT, KEPT],
+      entries: [...copy(0, 1), ...copy(2, 7)],
+      dead: { sealed: [{ firstOffset: 7, entries: 3 }] },
+      finds: { lost: 3, duplicated: 3 },
+      says: 'lost: 3 of 3 entries of request 1',
+    },
+    {
+      what: 'the rest of a request beside a dead letter that cannot be read',
+      requests: [KEPT],
+      entries: copy(0, 1, [0]),
+      dead: { sealed: [{ firstOffset: 2, entries: 1 }] },
+      finds: { lost: 1, duplicated: 0 },
+      says: 'lost: 1 of 3',
+    },
+    {
+      what: 'entries that are stored though they are said to be in a dead letter that cannot be read',
+      requests: [KEPT, KEPT],
+      entries: copy(0, 1),
+      dead: { sealed: [{ firstOffset: 4, entries: 5 }] },
+      finds: { lost: 0, duplicated: 2 },
+      says: 'duplicated: 2 of 5 entries in an unreadable letter at 1:4',
+    },
+  ])('finds $what', ({ requests, entries, dead, finds, says }) => {
+    const { findings } = judge(requests, entries, dead);
     expect(findings).toMatchObject(finds);
     expect(findings.faults.join('\n')).toContain(says);
   });
 
-  it.each<{ what: string; requests: Sent[]; entries: FoundEntry[]; dead?: number[] }>([
+  it.each<{ what: string; requests: Sent[]; entries: FoundEntry[]; dead?: Dead }>([
     { what: 'what was acknowledged, once', requests: [KEPT, KEPT], entries: [...copy(0, 1), ...copy(1, 4)] },
     { what: 'an unconfirmed request that is not there', requests: [{ ends: ['ambiguous'] }], entries: [] },
     {
@@ -160,7 +220,24 @@ describe('the judge', () => {
       requests: [{ isKeyed: false, ends: ['ambiguous', 'acknowledged'] }],
       entries: [...copy(0, 1), ...copy(0, 9)],
     },
-    { what: 'a row in the dead letters', requests: [KEPT], entries: copy(0, 1, [0, 2]), dead: [1] },
+    {
+      what: 'a row in the dead letters',
+      requests: [KEPT],
+      entries: copy(0, 1, [0, 2]),
+      dead: { rows: [1] },
+    },
+    {
+      what: 'a request in a dead letter that cannot be read',
+      requests: [KEPT, KEPT, KEPT],
+      entries: [...copy(0, 1), ...copy(2, 7)],
+      dead: { sealed: [{ firstOffset: 4, entries: 3 }] },
+    },
+    {
+      what: 'an unconfirmed request in a dead letter that cannot be read',
+      requests: [{ isKeyed: false, ends: ['ambiguous', 'acknowledged'] }],
+      entries: copy(0, 4),
+      dead: { sealed: [{ firstOffset: 1, entries: 3 }] },
+    },
     { what: 'a request that was never sent', requests: [{ ends: ['unsent', 'unsent'] }], entries: [] },
   ])('has nothing against $what', ({ requests, entries, dead }) => {
     const { findings } = judge(requests, entries, dead);

@@ -1,14 +1,13 @@
 import { BlockEncoder } from '@logpond/log-block/encode';
 import type { EncodedBlock } from '@logpond/log-block/encode';
 import { readBatch } from '@logpond/log-block/read-batch';
-import type { BatchOutcome } from '@logpond/log-block/read-batch';
 import type { Admission, Idempotency, LogStream } from '@logpond/db/log-stream';
 import { passFailpoint } from '@logpond/runtime/failpoint';
 import { declareCounter, declareHistogram } from '@logpond/runtime/metrics';
 import { ApiError } from '@logpond/schema/api-error';
 import { FairQueue } from './fair-queue.ts';
 import { IngestDoor, refusedBatches } from './ingest-door.ts';
-import { identify } from './ingest-request.ts';
+import { identify, renderReceipt } from './ingest-request.ts';
 import type { IngestAnswer, IngestRequest } from './ingest-request.ts';
 import { jitterRetryAfter } from './retry-after.ts';
 
@@ -16,6 +15,8 @@ import { jitterRetryAfter } from './retry-after.ts';
 const FLUSH_BODY_BYTES_MAX = 1024 * 1024;
 /** The rows that a block's layout can hold. */
 const FLUSH_ROWS_MAX = 65_535;
+/** The admit script gets a share of the block for each of its projects; Lua takes up to about 8,000 arguments. */
+const FLUSH_PROJECTS_MAX = 1_000;
 /**
  * Bodies of a lane whose blocks are on their way to Redis. More of them would only queue up in its connection,
  * where a project's turn counts for nothing.
@@ -133,15 +134,19 @@ export class IngestFlush implements AsyncDisposable {
   /** Encodes what waits, up to the bounds of a block; the rest has its turn after other work. */
   #flush(lane: Lane): void {
     const accepted: Accepted[] = [];
+    const projects = new Set<string>();
     let bodyBytes = 0;
     for (let next = lane.waiting.peek(); next !== undefined; next = lane.waiting.peek()) {
-      const { body, batchMax, idempotencyKey } = next.request;
+      const { projectId, body, batchMax, idempotencyKey } = next.request;
       const isFull =
-        bodyBytes + body.length > FLUSH_BODY_BYTES_MAX || lane.encoder.rows + batchMax > FLUSH_ROWS_MAX;
+        bodyBytes + body.length > FLUSH_BODY_BYTES_MAX ||
+        lane.encoder.rows + batchMax > FLUSH_ROWS_MAX ||
+        (projects.size >= FLUSH_PROJECTS_MAX && !projects.has(projectId));
       if (bodyBytes > 0 && (isFull || idempotencyKey !== undefined)) break;
       lane.waiting.shift();
       if (giveBackLate(next)) continue;
       bodyBytes += body.length;
+      projects.add(projectId);
       const receipt = this.#encode(lane, next);
       if (receipt !== undefined) accepted.push({ waiting: next, receipt });
       if (idempotencyKey !== undefined) break;
@@ -198,7 +203,7 @@ export class IngestFlush implements AsyncDisposable {
     const startedAt = performance.now();
     passFailpoint('A3.before');
     const admission = await this.#stream.admit(lane.shard, encoded, findIdempotency(accepted));
-    passFailpoint('A3.after');
+    // Script and WAIT are answered together: A3.after would be this same instant.
     passFailpoint('A4.after');
     admitSeconds.observe((performance.now() - startedAt) / 1_000);
     this.#learn(accepted, admission);
@@ -278,13 +283,6 @@ function findIdempotency(accepted: readonly Accepted[]): Idempotency | undefined
   const [first] = accepted;
   if (first?.waiting.request.idempotencyKey === undefined) return undefined;
   return { ...identify(first.waiting.request), receipt: first.receipt };
-}
-
-function renderReceipt(outcome: BatchOutcome, nowMs: number): string {
-  const receipt = { received: outcome.accepted, timestamp: new Date(nowMs).toISOString() };
-  if (outcome.rejectedCount === 0) return JSON.stringify(receipt);
-  const rejected = outcome.rejected.map(({ index, code, message }) => ({ index, code, message }));
-  return JSON.stringify({ ...receipt, rejected, rejectedCount: outcome.rejectedCount });
 }
 
 const acceptedEntries = declareCounter('logpond_api_accepted_entries_total', {

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Idempotency } from '@logpond/db/log-stream';
+import type { BatchOutcome } from '@logpond/log-block/read-batch';
 
 /** One request's batch, inflated. */
 export type IngestRequest = {
@@ -25,4 +26,12 @@ export function identify({
   body,
 }: IngestRequest): Omit<Idempotency, 'receipt'> {
   return { projectId, key: idempotencyKey, bodyHash: createHash('sha256').update(body).digest('hex') };
+}
+
+/** The answer to a batch, as JSON text. @param nowMs when it was received. */
+export function renderReceipt(outcome: BatchOutcome, nowMs: number): string {
+  const receipt = { received: outcome.accepted, timestamp: new Date(nowMs).toISOString() };
+  if (outcome.rejectedCount === 0) return JSON.stringify(receipt);
+  const rejected = outcome.rejected.map(({ index, code, message }) => ({ index, code, message }));
+  return JSON.stringify({ ...receipt, rejected, rejectedCount: outcome.rejectedCount });
 }

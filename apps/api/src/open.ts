@@ -11,6 +11,7 @@ import { LogStore } from '@logpond/db/log-store';
 import { LogStream } from '@logpond/db/log-stream';
 import { checkSchema } from '@logpond/db/migrate';
 import { Organizations } from '@logpond/db/organizations';
+import { isAdmitting } from '@logpond/db/prepare';
 import { Projects } from '@logpond/db/projects';
 import type { Log } from '@logpond/runtime/log';
 import { createApp } from './app.ts';
@@ -87,7 +88,7 @@ export async function openApi(
 
 function makeReadiness(redis: RedisStore, clickhouse: ClickHouseStore, schema: SchemaGate): Readiness {
   return new Readiness({
-    redis: async () => ((await redis.ping()) ? 'ok' : 'unavailable'),
+    redis: async () => ((await isAdmitting(redis)) ? 'ok' : 'unavailable'),
     clickhouse: async () => {
       if (!(await clickhouse.ping())) return 'unavailable';
       return schema.hasPassed ? 'ok' : 'schema';

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { DeadLetterContent, DeadLetters } from '@logpond/db/dead-letters';
+import type { DeadLetter, DeadLetterContent, DeadLetters } from '@logpond/db/dead-letters';
 import { BlockEncoder } from '@logpond/log-block/encode';
 import { readBatch } from '@logpond/log-block/read-batch';
 import { ApiError, ERROR_DETAILS_MAX } from '@logpond/schema/api-error';
@@ -7,23 +7,26 @@ import type { IngestReceipt } from '@logpond/schema/log-batch';
 import type { IngestFlush } from './ingest-flush.ts';
 import type { IngestRequest } from './ingest-request.ts';
 
-/** Entries and bytes that are sent at once; a single larger entry is sent alone. */
+/** A part is sent at once when it has so many entries, or so many bytes; so it may be one entry larger. */
 const PART_LINES_MAX = 1_000;
-const PART_BYTES_MAX = 1024 * 1024;
+const PART_BYTES_MIN = 1024 * 1024;
 
-type Part = { lines: Buffer[]; firstIndex: number };
+/** `firstIndex`: of its first line among the letter's; `linesBehind`: lines of the letter after it. */
+type Part = { lines: Buffer[]; firstIndex: number; linesBehind: number };
 type PartOutcome = { receipt: IngestReceipt; refused: Buffer[] };
 
 /**
- * Sends the entries of a letter the way that they came, part by part, then removes the letter, or leaves in it what
- * was refused (too old by now, say).
+ * Sends the entries of a letter the way that they came, part by part, and takes each part out of the letter once it
+ * is stored; what is refused (too old by now, say) stays in it, before the parts that are not sent yet. Then removes
+ * the letter when nothing is left.
  *
- * Each part carries an Idempotency-Key made from the letter and its bytes: a replay that is repeated, after a crash
- * or by two callers, within an hour stores each entry once.
+ * So a replay that broke off is repeated from where it was. Only of the part that was in hand it may be unknown
+ * whether it is stored: each part carries an Idempotency-Key made from the letter, its place and its bytes, so a
+ * repetition within an hour stores it once, also by two callers.
  *
  * @returns one receipt for all; `index` counts the entries of the letter.
- * @throws {ApiError} CONFLICT for a letter that cannot be read, or is being replayed; VALIDATION_ERROR when every
- *   entry is refused; BACKPRESSURE, UNAVAILABLE: not all was stored, replay it again.
+ * @throws {ApiError} CONFLICT for a letter that cannot be read, or is being replayed or was changed meanwhile;
+ *   VALIDATION_ERROR when every entry is refused; BACKPRESSURE, UNAVAILABLE: not all was stored, replay it again.
  * @throws {StoreError} `unavailable`: not confirmed, replay it again.
  */
 export async function replayDeadLetter(
@@ -32,8 +35,11 @@ export async function replayDeadLetter(
   { flush, deadLetters }: { flush: Pick<IngestFlush, 'submit'>; deadLetters: DeadLetters },
 ): Promise<IngestReceipt> {
   if (!isReadable) throw refuseUnreadable();
-  const outcomes: PartOutcome[] = [];
-  for (const part of divide(payload)) {
+  const parts = divide(payload);
+  const receipts: IngestReceipt[] = [];
+  const refused: Buffer[] = [];
+  let now = letter;
+  for (const [turn, part] of parts.entries()) {
     const request: IngestRequest = {
       projectId: letter.projectId,
       retentionMs,
@@ -42,14 +48,31 @@ export async function replayDeadLetter(
       strict: false,
       batchMax: PART_LINES_MAX,
     };
-    outcomes.push(await submitPart(letter.id, part, request, flush));
+    const outcome = await submitPart(letter.id, part, request, flush);
+    receipts.push(outcome.receipt);
+    refused.push(...outcome.refused);
+    const left = [...refused, ...parts.slice(turn + 1).flatMap(({ lines }) => lines)];
+    if (outcome.receipt.received > 0 && left.length > 0) now = await keepOnly(now, left, deadLetters);
   }
-  const refused = outcomes.flatMap((outcome) => outcome.refused);
-  const receipt = addUp(outcomes.map((outcome) => outcome.receipt));
+  const receipt = addUp(receipts);
   if (receipt.received === 0) throw refuseAll(receipt);
   if (refused.length === 0) await deadLetters.remove(letter.projectId, letter.id);
-  else await deadLetters.keepOnly(letter, { entries: refused.length, payload: Buffer.concat(refused) });
   return receipt;
+}
+
+/** @throws {ApiError} CONFLICT when the letter is not as it was read any more. */
+async function keepOnly(
+  letter: DeadLetter,
+  lines: readonly Buffer[],
+  deadLetters: DeadLetters,
+): Promise<DeadLetter> {
+  const payload = Buffer.concat(lines);
+  if (await deadLetters.keepOnly(letter, { entries: lines.length, payload }))
+    return { ...letter, entries: lines.length, bytes: payload.length };
+  throw new ApiError('CONFLICT', {
+    public:
+      'the letter is being replayed by another request, or was deleted meanwhile; look at what is left of it',
+  });
 }
 
 /** The answer for a letter whose entries are lost in a damaged block. */
@@ -60,29 +83,35 @@ export function refuseUnreadable(): ApiError {
   });
 }
 
-/** Whole lines, each with its line end. */
+/**
+ * Cuts from the end: a part ends where its own lines fill it, and the first takes what is left. So the parts that are
+ * not stored yet stay the same parts, whatever is put before them.
+ */
 function divide(payload: Buffer): Part[] {
+  const lines = splitLines(payload);
   const parts: Part[] = [];
-  let part: Part = { lines: [], firstIndex: 0 };
+  let end = lines.length;
   let bytes = 0;
-  let index = 0;
-  for (let at = 0; at < payload.length; index += 1) {
+  for (let first = lines.length - 1; first >= 0; first -= 1) {
+    bytes += lines[first]?.length ?? 0;
+    if (first > 0 && end - first < PART_LINES_MAX && bytes < PART_BYTES_MIN) continue;
+    parts.push({ lines: lines.slice(first, end), firstIndex: first, linesBehind: lines.length - end });
+    end = first;
+    bytes = 0;
+  }
+  return parts.toReversed();
+}
+
+/** Whole lines, each with its line end. */
+function splitLines(payload: Buffer): Buffer[] {
+  const lines: Buffer[] = [];
+  for (let at = 0; at < payload.length;) {
     const end = payload.indexOf(0x0a, at);
     const next = end === -1 ? payload.length : end + 1;
-    const line = payload.subarray(at, next);
-    if (
-      part.lines.length > 0 &&
-      (part.lines.length >= PART_LINES_MAX || bytes + line.length > PART_BYTES_MAX)
-    ) {
-      parts.push(part);
-      part = { lines: [], firstIndex: index };
-      bytes = 0;
-    }
-    part.lines.push(line);
-    bytes += line.length;
+    lines.push(payload.subarray(at, next));
     at = next;
   }
-  return part.lines.length === 0 ? parts : [...parts, part];
+  return lines;
 }
 
 async function submitPart(
@@ -92,7 +121,8 @@ async function submitPart(
   flush: Pick<IngestFlush, 'submit'>,
 ): Promise<PartOutcome> {
   const hash = createHash('sha256').update(request.body).digest('hex').slice(0, 32);
-  const idempotencyKey = `dead-letter:${letterId}:${hash}`;
+  // Parts may hold the same lines: their places tell them apart.
+  const idempotencyKey = `dead-letter:${letterId}:${part.linesBehind}:${hash}`;
   let receipt: IngestReceipt;
   try {
     const { receiptJson } = await flush.submit({ ...request, idempotencyKey });

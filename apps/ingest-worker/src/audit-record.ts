@@ -1,3 +1,4 @@
+import { declareCounter } from '@logpond/runtime/metrics';
 import { z } from 'zod';
 import type { Plan } from './plan.ts';
 import type { PlanRows } from './plan-rows.ts';
@@ -47,8 +48,20 @@ export function writeAuditRecord(
     ...(dead.length > 0 && { dead: [...dead] }),
   };
   const text = JSON.stringify(record);
-  return text.length > RECORD_LENGTH_MAX ? '' : text;
+  if (text.length <= RECORD_LENGTH_MAX) return text;
+  unauditedPlans.inc({ reason: 'large' });
+  return '';
 }
+
+/** Reports plans whose records had to go because too many waited. */
+export function noteUnaudited(plans: number): void {
+  if (plans > 0) unauditedPlans.inc({ reason: 'waiting' }, plans);
+}
+
+const unauditedPlans = declareCounter('logpond_ingest_unaudited_plans_total', {
+  help: 'Plans that are not counted once more: large (a record above 64 KB), waiting (10,000 others were in front)',
+  labels: ['reason'],
+});
 
 /** Reads a record that was written; undefined when it is none of this release. */
 export function readAuditRecord(text: string): AuditRecord | undefined {

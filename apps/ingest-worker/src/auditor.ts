@@ -3,10 +3,11 @@ import { StoreError } from '@logpond/db/store-error';
 import { encodeSeq } from '@logpond/log-block/entry-id';
 import { passFailpoint } from '@logpond/runtime/failpoint';
 import { declareCounter } from '@logpond/runtime/metrics';
-import { readAuditRecord } from './audit-record.ts';
+import { noteUnaudited, readAuditRecord } from './audit-record.ts';
 import type { AuditRecord } from './audit-record.ts';
-import { noteSurplus } from './complete.ts';
+import { countAlive, noteSurplus } from './complete.ts';
 import { mendRecord } from './mend.ts';
+import type { Mending } from './mend.ts';
 import { pause, retry } from './retry.ts';
 import { healRollUp } from './roll-up.ts';
 import type { Shard } from './shard.ts';
@@ -43,6 +44,9 @@ export async function auditShard(shard: Shard): Promise<void> {
 /** Audits what is due, oldest first. True when there is more. */
 async function auditDue(shard: Shard): Promise<boolean> {
   const { cursor, deps } = shard;
+  const unaudited = await cursor.countUnaudited();
+  noteUnaudited(unaudited - (shard.progress.unaudited ?? unaudited));
+  shard.progress.unaudited = unaudited;
   const texts = await cursor.listAudits(deps.now() - deps.auditAfterMs, RECORDS_MAX);
   if (texts.length === 0) return false;
   passFailpoint('W8.before');
@@ -66,13 +70,8 @@ export function groupRecords(records: readonly AuditRecord[]): AuditRecord[][] {
     const joinedHours = hours.union(new Set(record.hours));
     const isNeighbour = before?.epoch === record.epoch && before.to === record.from;
     const isSmall = joined.size <= PROJECTS_MAX && joinedHours.size <= HOURS_MAX;
-    if (
-      last !== undefined &&
-      isNeighbour &&
-      isSmall &&
-      before.hours !== undefined &&
-      record.hours !== undefined
-    ) {
+    const isPlain = [before, record].every((one) => one?.hours !== undefined && one.dead === undefined);
+    if (last !== undefined && isNeighbour && isSmall && isPlain) {
       last.push(record);
       [projects, hours] = [joined, joinedHours];
     } else {
@@ -88,7 +87,9 @@ async function auditGroup(shard: Shard, group: readonly AuditRecord[]): Promise<
   const [first, last] = [group[0], group.at(-1)];
   if (first === undefined || last === undefined) return;
   const expected = group.reduce((sum, { rows }) => sum + rows, 0);
-  const stored = await shard.deps.store.countPlan(rangeOfGroup(shard, group));
+  // Only a record that is alone has any.
+  const dead = first.dead ?? [];
+  const stored = await countAlive(shard, rangeOfGroup(shard, group), dead);
   const isRight = stored.rows === expected && stored.entries === expected;
   if (!isRight && group.length > 1) {
     for (const record of group) await auditGroup(shard, [record]);
@@ -101,26 +102,26 @@ async function auditGroup(shard: Shard, group: readonly AuditRecord[]): Promise<
   for (const record of group) if (record.isUncertain || isMended) await healRollUp(shard, record);
 }
 
-/** Puts missing rows in. What is refused now, or lost from the stream too, is told and left. */
+/** Puts missing rows in. What is refused now, or lost from the stream too, is told and left. True: some were put in. */
 async function mend(shard: Shard, record: AuditRecord, missing: number): Promise<boolean> {
-  const facts = { from: record.from, to: record.to, epoch: record.epoch, expected: record.rows, missing };
+  const facts = { from: record.from, to: record.to, epoch: record.epoch, expected: record.rows };
+  let outcomes: readonly { reason: Mending['reason'] | 'refused'; entries: number }[];
   try {
-    const outcome = await mendRecord(shard, record);
-    if (outcome !== 'mended') {
-      missingEntries.inc({ reason: outcome }, missing);
-      const isExpected = outcome === 'retention' || outcome === 'deleted';
-      shard.log[isExpected ? 'info' : 'error']({ ...facts, reason: outcome }, 'stored entries are missing');
-      return false;
-    }
+    outcomes = await mendRecord(shard, record, missing);
   } catch (error) {
     if (!(error instanceof StoreError) || error.kind === 'unavailable') throw error;
-    missingEntries.inc({ reason: 'refused' }, missing);
-    shard.log.error({ ...facts, reason: 'refused' }, 'stored entries are missing');
-    return false;
+    outcomes = [{ reason: 'refused', entries: missing }];
   }
-  missingEntries.inc({ reason: 'repaired' }, missing);
-  shard.log.error({ ...facts, reason: 'repaired' }, 'stored entries were missing and are stored again');
-  return true;
+  for (const { reason, entries } of outcomes) {
+    missingEntries.inc({ reason }, entries);
+    const isExpected = reason === 'retention' || reason === 'deleted';
+    const message =
+      reason === 'repaired'
+        ? 'stored entries were missing and are stored again'
+        : 'stored entries are missing';
+    shard.log[isExpected ? 'info' : 'error']({ ...facts, missing: entries, reason }, message);
+  }
+  return outcomes.some(({ reason }) => reason === 'repaired');
 }
 
 function rangeOfGroup(shard: Shard, group: readonly AuditRecord[]): PlanRange {

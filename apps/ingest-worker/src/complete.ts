@@ -51,11 +51,10 @@ export async function complete(
   rows: PlanRows,
   { window, token, mark }: { window: Window; token: string; mark: 'r' | 'a' },
 ): Promise<number> {
-  const { store } = shard.deps;
   const all = rows.encode(window);
   if (all.rows === 0) return 0;
   const range = rows.rangeOf(window);
-  const found = await store.countPlan(range);
+  const found = await countAlive(shard, range, rows.dead);
   let stored = found;
   let isRepair = found.entries > 0;
   for (let tries = 0; stored.entries < all.rows && tries <= REPAIRS_MAX; tries += 1) {
@@ -64,7 +63,7 @@ export async function complete(
     const facts = { expected: all.rows, stored: stored.entries, missing: missing.rows, plan: token, tries };
     if (isRepair) shard.log.warn(facts, 'repairing a plan that is stored in part');
     await insertRows(shard, missing, tries === 0 ? token : `${token}#${mark}${tries}`);
-    stored = await store.countPlan(range);
+    stored = await countAlive(shard, range, rows.dead);
   }
   if (stored.entries < all.rows) {
     const message = `expected ${all.rows} entries stored after ${REPAIRS_MAX} repairs, got ${stored.entries}`;
@@ -72,6 +71,30 @@ export async function complete(
   }
   noteSurplus(shard, all.rows, stored, token);
   return isRepair ? Math.max(0, all.rows - found.entries) : 0;
+}
+
+/**
+ * Counts what is stored of a range beside what is dead of it. Rows that are dead may be stored all the same, and must
+ * not stand for others that are missing: then the offsets themselves are compared.
+ *
+ * @throws {StoreError}
+ */
+export async function countAlive(
+  shard: Shard,
+  range: PlanRange,
+  dead: readonly Window[],
+): Promise<PlanCount> {
+  const { store } = shard.deps;
+  const all = await store.countPlan(range);
+  const { offset: from } = decodeSeq(range.seqFrom);
+  const { offset: to } = decodeSeq(range.seqTo);
+  const inRange = dead.filter((window) => window.from < to && window.to > from);
+  if (all.rows === 0 || inRange.length === 0) return all;
+  const present = await store.listPlanOffsets(range);
+  for (const window of inRange)
+    for (let offset = Math.max(from, window.from); offset < Math.min(to, window.to); offset += 1)
+      present.delete(offset);
+  return { entries: present.size, rows: present.size + all.rows - all.entries };
 }
 
 /** Reports entries that are stored more than once; there is nothing to do about them here. */

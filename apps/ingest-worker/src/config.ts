@@ -19,7 +19,12 @@ export const configSchema = z
     /** How often each shard sends an entry of its own through the whole pipeline; 0: never. */
     CANARY_INTERVAL_MS: z.coerce.number().int().min(0).max(3_600_000).default(60_000),
   })
-  .superRefine(checkRedisMode);
+  .superRefine(checkRedisMode)
+  .superRefine(({ AUDIT_AFTER_MS: auditAfterMs, REPLAY_WINDOW_MS: windowMs }, context) => {
+    if (auditAfterMs < windowMs) return;
+    const message = `expected less than REPLAY_WINDOW_MS (${windowMs}), as what an audit finds missing comes from the stream`;
+    context.addIssue({ code: 'custom', path: ['AUDIT_AFTER_MS'], message });
+  });
 
 /** How large inserts are and how often things are done, from the settings. */
 export function readPacing(

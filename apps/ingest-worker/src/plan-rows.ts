@@ -3,11 +3,13 @@ import { COLUMN } from '@logpond/log-block/layout';
 import { encodeNativePlan } from '@logpond/log-block/native';
 import type { NativePlan, PlanPart, PlanTarget } from '@logpond/log-block/native';
 import type { PlanRange } from '@logpond/db/log-store';
+import { joinRanges } from '@logpond/db/offset-range';
+import type { OffsetRange } from '@logpond/db/offset-range';
 import { ORPHAN_CLASS_DAYS } from './plan.ts';
 import type { Plan } from './plan.ts';
 
 /** The offsets `[from, to)` of a shard. */
-export type Window = { from: number; to: number };
+export type Window = OffsetRange;
 
 const DAY_NS = 86_400_000_000_000n;
 const HOUR_NS = 3_600_000_000_000n;
@@ -29,10 +31,10 @@ export class PlanRows {
   readonly hours: readonly number[] | undefined;
   readonly #place: { shard: number; epoch: number };
   readonly #target: PlanTarget;
-  readonly #dead: Window[];
+  #dead: readonly Window[];
   #whole: NativePlan | undefined;
 
-  /** @param dead what of the plan lies in dead letters and is never inserted. */
+  /** @param dead what of the plan lies in dead letters, or was passed over unread, and is never inserted. */
   constructor(
     place: { shard: number; epoch: number },
     plan: Plan,
@@ -50,7 +52,7 @@ export class PlanRows {
     this.maxTimeNs = times.reduce((most, time) => (time > most ? time : most), 0n);
     this.hours = findHours(parts);
     this.#place = place;
-    this.#dead = [...dead];
+    this.#dead = joinRanges(dead);
     this.#target = {
       ...place,
       retentionClassOf: (projectId) => plan.retention[projectId] ?? ORPHAN_CLASS_DAYS,
@@ -61,15 +63,31 @@ export class PlanRows {
     };
   }
 
-  /** What lies in dead letters, in order, neighbours as one. */
+  /** What is never inserted, in order, neighbours as one. */
   get dead(): readonly Window[] {
-    return joinWindows(this.#dead);
+    return this.#dead;
   }
 
   /** Takes rows out of all that follows: they are in a dead letter now. */
   addDead(windows: readonly Window[]): void {
-    this.#dead.push(...windows);
+    this.#dead = joinRanges([...this.#dead, ...windows]);
     this.#whole = undefined;
+  }
+
+  /** The rows of a window that are to be stored: neither expired nor dead. */
+  *alive(window: Window = this): Generator<{ offset: number; projectId: string; timeNs: bigint }> {
+    const dead = this.#deadOffsets(window);
+    for (const row of this.#rows(window)) {
+      if (!dead.has(row.offset) && this.isKept(row.timeNs, row.projectId)) yield row;
+    }
+  }
+
+  /** Rows that were past their retention when they were planned. */
+  countExpired(): number {
+    if (this.#dead.length === 0) return this.encode().expired;
+    let expired = 0;
+    for (const { timeNs, projectId } of this.#rows(this)) if (!this.isKept(timeNs, projectId)) expired += 1;
+    return expired;
   }
 
   /** Whether a row of the plan is to be kept at all. */
@@ -107,9 +125,30 @@ export class PlanRows {
   }
 
   #aliveOffsets(window: Window, only?: ReadonlySet<number>): Set<number> {
-    const offsets = new Set(only ?? listOffsets(window));
-    for (const dead of this.#dead) for (const offset of listOffsets(dead)) offsets.delete(offset);
+    return new Set(only ?? listOffsets(window)).difference(this.#deadOffsets(window));
+  }
+
+  #deadOffsets(window: Window): Set<number> {
+    const offsets = new Set<number>();
+    for (const { from, to } of this.#dead) {
+      const common = { from: Math.max(from, window.from), to: Math.min(to, window.to) };
+      for (const offset of listOffsets(common)) offsets.add(offset);
+    }
     return offsets;
+  }
+
+  *#rows(window: Window): Generator<{ offset: number; projectId: string; timeNs: bigint }> {
+    for (const { block, firstOffset } of overlapping(this.parts, window)) {
+      const times = block.column(COLUMN.time);
+      let row = 0;
+      for (const { projectId, rows } of block.runs) {
+        for (const end = row + rows; row < end; row += 1) {
+          const offset = firstOffset + row;
+          if (offset < window.from || offset >= window.to) continue;
+          yield { offset, projectId, timeNs: times.readBigInt64LE(row * 8) };
+        }
+      }
+    }
   }
 }
 
@@ -120,16 +159,6 @@ function* listOffsets({ from, to }: Window): Generator<number> {
 /** The parts that have rows in a window. */
 export function overlapping(parts: readonly PlanPart[], { from, to }: Window): PlanPart[] {
   return parts.filter(({ block, firstOffset }) => firstOffset < to && firstOffset + block.rows > from);
-}
-
-function joinWindows(windows: readonly Window[]): Window[] {
-  const joined: Window[] = [];
-  for (const { from, to } of windows.toSorted((a, b) => a.from - b.from)) {
-    const last = joined.at(-1);
-    if (last !== undefined && from <= last.to) last.to = Math.max(last.to, to);
-    else joined.push({ from, to });
-  }
-  return joined;
 }
 
 function hourOf(timeNs: bigint): number {

@@ -24,7 +24,13 @@ export function readPlan(text: string): Plan {
   return planSchema.parse(JSON.parse(text));
 }
 
-/** Plans the insert of a range. */
+/**
+ * Plans the insert of a range.
+ *
+ * Whether entries are past their retention is judged by `atMs`. A clock that says more than a day beyond the newest of
+ * them is not believed: one that is wrong would let entries go that were acknowledged a moment ago. What did wait for
+ * longer than a day is stored as if it had not, and goes when its partition does.
+ */
 export async function planRange(
   range: StreamRange,
   classOf: (projectId: string) => Promise<number | undefined>,
@@ -35,7 +41,18 @@ export async function planRange(
   for (const projectId of projectIds) {
     retention[projectId] = (await classOf(projectId)) ?? ORPHAN_CLASS_DAYS;
   }
-  return { from: range.from, to: range.to, atMs: nowMs, retention };
+  return { from: range.from, to: range.to, atMs: boundClock(range, nowMs), retention };
+}
+
+const CLOCK_AHEAD_MAX_MS = 86_400_000;
+
+/** The time, or when the newest entry of the range was received where the time is more than a day beyond that. */
+export function boundClock({ blocks }: Pick<StreamRange, 'blocks'>, nowMs: number): number {
+  let newestMs = 0;
+  for (const { runs } of blocks) {
+    for (const { receivedAtNs } of runs) newestMs = Math.max(newestMs, Number(receivedAtNs / 1_000_000n));
+  }
+  return newestMs > 0 && nowMs > newestMs + CLOCK_AHEAD_MAX_MS ? newestMs : nowMs;
 }
 
 /** Retention class in days of a project, as it is now; undefined for one that is not there (any more). */

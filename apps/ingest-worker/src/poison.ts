@@ -1,9 +1,9 @@
-import { readOverload } from '@logpond/db/clickhouse-error';
 import { StoreError } from '@logpond/db/store-error';
 import { buryRows } from './burial.ts';
 import type { RefusedRows } from './burial.ts';
 import { complete } from './complete.ts';
 import type { PlanRows, Window } from './plan-rows.ts';
+import { RefusalCounter } from './refusals.ts';
 import { retry, ShardGivenBack } from './retry.ts';
 import type { Shard } from './shard.ts';
 
@@ -18,23 +18,29 @@ const MEMORY_ROWS_MIN = 1_000;
 /**
  * Stores a plan that is refused as a whole: by halves of its offsets, each under a token of its own and counted
  * before it is sent, down to the rows that are refused alone. Those go to the dead letters, everything beside them
- * is stored. A row that is buried was refused with every window around it. The same plan is always cut at the same places, so after a crash the next owner arrives at the same
- * result: what was stored is counted, what was buried has the same letter.
+ * is stored. A row that is buried was refused with every window around it. What was buried is recorded beside the plan
+ * with its letter, so after a crash the next owner counts what was stored, buries what was not yet, and no letter
+ * comes twice.
  *
  * Bound: at most `3 × 64` windows are buried plus one for each halving (18 of 250,000 rows), so a plan that is bad
  * throughout ends after a few thousand requests.
  *
+ * @param memory `mayHalveForMemory`: every insert of this plan so far was made by this owner, and answered.
  * @returns entries that were buried.
  * @throws {ShardGivenBack} when the shard is to be given back.
  */
-export async function storeByHalves(shard: Shard, rows: PlanRows): Promise<number> {
+export async function storeByHalves(
+  shard: Shard,
+  rows: PlanRows,
+  memory: { mayHalveForMemory: boolean },
+): Promise<number> {
   shard.log.warn({ plan: rows.token }, 'a plan is refused as a whole; storing it by halves');
   const refused: RefusedRows[] = [];
   const windows: Window[] = [{ from: rows.from, to: rows.to }];
   for (let window = windows.pop(); window !== undefined; window = windows.pop()) {
     if (shard.signal.aborted) throw new ShardGivenBack('stopping amid a refused plan');
     const isLast = window.to - window.from <= rowsToBury(refused.length);
-    const refusal = await tryWindow(shard, rows, window);
+    const refusal = await tryWindow(shard, rows, window, memory);
     if (refusal === undefined) continue;
     if (isLast && refusal.kind === 'invalid_query') {
       refused.push({ ...window, refusal, stored: await listStored(shard, rows, window) });
@@ -43,9 +49,7 @@ export async function storeByHalves(shard: Shard, rows: PlanRows): Promise<numbe
     const middle = window.from + Math.ceil((window.to - window.from) / 2);
     windows.push({ from: middle, to: window.to }, { from: window.from, to: middle });
   }
-  const buried = await buryRows(shard, rows, refused);
-  rows.addDead(refused);
-  return buried;
+  return buryRows(shard, rows, refused);
 }
 
 /** A window of so many rows is buried whole. */
@@ -54,12 +58,18 @@ function rowsToBury(buried: number): number {
 }
 
 /** Stores one window. Gives back why it cannot be; undefined when it is stored. */
-async function tryWindow(shard: Shard, rows: PlanRows, window: Window): Promise<StoreError | undefined> {
+async function tryWindow(
+  shard: Shard,
+  rows: PlanRows,
+  window: Window,
+  { mayHalveForMemory }: { mayHalveForMemory: boolean },
+): Promise<StoreError | undefined> {
   const token = `${rows.token}#s${window.from}-${window.to}`;
-  let tooLarge = 0;
+  const isLarge = window.to - window.from > MEMORY_ROWS_MIN;
+  const refusals = new RefusalCounter({ mayHalveForMemory: mayHalveForMemory && isLarge });
   const isHopeless = (error: StoreError): boolean => {
-    if (readOverload(error) === 'memory' && window.to - window.from > MEMORY_ROWS_MIN) tooLarge += 1;
-    return error.kind === 'invalid_query' || tooLarge >= TOO_LARGE_MAX;
+    const times = refusals.count(error);
+    return error.kind === 'invalid_query' || times >= TOO_LARGE_MAX;
   };
   const store = async (): Promise<unknown> => complete(shard, rows, { window, token, mark: 'r' });
   try {

@@ -38,7 +38,7 @@ export type Shard = {
   progress: Progress;
 };
 
-/** Where the writer stands; it alone changes this. */
+/** Where the writer stands; it alone changes this, but for the auditor's field. */
 type Progress = {
   /** Everything below is stored. */
   done: number;
@@ -46,4 +46,6 @@ type Progress = {
   movedAt: number;
   /** When the oldest entry in hand was received, by the wall clock; undefined when none is in hand. */
   oldestInHandMs: number | undefined;
+  /** Plans that were never audited, as the auditor last saw it (its own field); undefined before. */
+  unaudited?: number;
 };

@@ -1,8 +1,8 @@
-import { readOverload, summarizeRefusal } from '@logpond/db/clickhouse-error';
 import { StoreError } from '@logpond/db/store-error';
 import { complete, insertRows } from './complete.ts';
 import type { PlanRows } from './plan-rows.ts';
 import { storeByHalves } from './poison.ts';
+import { RefusalCounter } from './refusals.ts';
 import { retry } from './retry.ts';
 import type { Shard } from './shard.ts';
 
@@ -25,14 +25,15 @@ export type StoredPlan = {
  * A fresh plan is one INSERT and nothing else. As soon as its outcome is unknown (an attempt failed, or somebody else
  * may have made one), what is stored is counted first. That repeats for ever while ClickHouse is out of reach; an
  * insert that was refused three times for the same reason is stored by halves instead, down to the rows at fault
- * (poison.ts), and so is one that three times was too large for the server's memory.
+ * (poison.ts), and so is one that three times was too large for the server's memory. The latter only while the server
+ * has answered every attempt: one that it has not may still be running, and halves have other tokens than the whole.
  *
- * @param isUncertain the plan was inherited, or this Redis may be behind ClickHouse.
+ * @param isUncertain the plan was inherited, or this Redis may be behind ClickHouse: an insert of it may be running.
  * @throws {ShardGivenBack} when the shard is to be given back; the plan stays for its next owner.
  */
 export async function storePlan(shard: Shard, rows: PlanRows, isUncertain: boolean): Promise<StoredPlan> {
   const outcome: StoredPlan = { attempts: 0, isUncertain, repaired: 0, buried: 0 };
-  const refusals = new RepeatCounter();
+  const refusals = new RefusalCounter({ mayHalveForMemory: !isUncertain });
   const attempt = async (): Promise<void> => {
     outcome.attempts += 1;
     if (outcome.isUncertain) {
@@ -47,28 +48,10 @@ export async function storePlan(shard: Shard, rows: PlanRows, isUncertain: boole
     outcome.isUncertain = false;
   };
   try {
-    await retry(shard, 'insert', attempt, (error) => refusals.count(reasonOf(error)) >= REFUSALS_MAX);
+    await retry(shard, 'insert', attempt, (error) => refusals.count(error) >= REFUSALS_MAX);
   } catch (error) {
     if (!(error instanceof StoreError)) throw error;
-    outcome.buried = await storeByHalves(shard, rows);
+    outcome.buried = await storeByHalves(shard, rows, refusals);
   }
   return outcome;
-}
-
-function reasonOf(error: StoreError): string | undefined {
-  if (error.kind === 'invalid_query') return summarizeRefusal(error);
-  return readOverload(error) === 'memory' ? 'memory' : undefined;
-}
-
-/** Counts how often the same reason came; others between do not matter unless they are a reason too. */
-class RepeatCounter {
-  #reason: string | undefined;
-  #times = 0;
-
-  count(reason: string | undefined): number {
-    if (reason === undefined) return 0;
-    this.#times = reason === this.#reason ? this.#times + 1 : 1;
-    this.#reason = reason;
-    return this.#times;
-  }
 }

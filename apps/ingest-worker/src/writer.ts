@@ -90,8 +90,9 @@ async function carryOut(shard: Shard, task: Task): Promise<boolean> {
   const { planText, plan, range, isInherited } = task;
   const startedAt = performance.now();
   progress.oldestInHandMs = receivedAtMs(range.blocks[0]);
-  const rows = await decodePlan(shard, plan, range);
-  const { rows: planned, expired } = rows.encode();
+  const rows = await decodePlan(shard, { plan, range, isInherited });
+  const planned = rows.encode().rows;
+  const expired = rows.countExpired();
   const isUncertain = isInherited || ownership.isDraining;
   const stored = await inserting.hold(async () => storePlan(shard, rows, isUncertain));
   passFailpoint('W5.after');

@@ -2,6 +2,8 @@ import type { deadLetterSchema } from '@logpond/schema/dead-letter';
 import type { z } from 'zod';
 import { mapRedisError } from './connect.ts';
 import type { RedisStore } from './connect.ts';
+import { writeRanges } from './offset-range.ts';
+import type { OffsetRange } from './offset-range.ts';
 import { RedisScript } from './redis-script.ts';
 import { shardKeys, shardOf } from './shard-map.ts';
 import type { ShardKeys } from './shard-map.ts';
@@ -33,9 +35,11 @@ export type DeadLetterBurial = {
   /** NDJSON of the entries as POST /ingest takes them; of a block that cannot be read its raw bytes. */
   payload: Buffer;
   isReadable: boolean;
+  /** Offsets of the open plan that need no other letter once this one is kept. */
+  covers?: readonly OffsetRange[];
 };
 
-type StoredLetter = Omit<DeadLetterBurial, 'payload' | 'projectId'> & { bytes: number };
+type StoredLetter = Omit<DeadLetterBurial, 'payload' | 'projectId' | 'covers'> & { bytes: number };
 
 /** A letter and its payload; without `isReadable` the payload is a raw block, which may hold other projects' entries. */
 export type DeadLetterContent = { letter: DeadLetter; payload: Buffer; isReadable: boolean };
@@ -58,11 +62,13 @@ export class DeadLetters {
 
   /**
    * Keeps a letter, on disk (and on `REDIS_WAIT_REPLICAS` replicas) before this returns. Safe to repeat: a letter
-   * whose id is there already stays as it is.
+   * whose id is there already stays as it is, and one that was kept since the open plan was written down does not come
+   * back although it was replayed or deleted.
    *
    * @param fence of the worker that owns the shard.
-   * @returns `full`: the letters of this shard take all they may (5 % of its share of the budget, at least 1 MB), and
-   *   nothing was kept. `replaced`: another worker owns the shard now, and nothing was kept.
+   * @returns `full`: the letters of this shard take all they may (5 % of its share of the budget, at least 1 MB; a
+   *   single one may take more), and nothing was kept. `replaced`: another worker owns the shard now, and nothing was
+   *   kept.
    * @throws {StoreError} `unavailable`: not confirmed, bury it again.
    */
   async bury(
@@ -70,14 +76,39 @@ export class DeadLetters {
     fence: string,
     burial: DeadLetterBurial,
   ): Promise<'buried' | 'full' | 'replaced'> {
-    const { projectId, payload, ...rest } = burial;
+    const { projectId, payload, covers = [], ...rest } = burial;
     const stored: StoredLetter = {
       ...rest,
       detail: rest.detail.slice(0, DETAIL_LENGTH_MAX),
       bytes: payload.length,
     };
+    const args = [fence, stored.id, JSON.stringify(stored), payload, placeOf(stored)];
+    const record = `${projectId ?? NO_PROJECT}:${stored.id}`;
+    return this.#bury(shard, projectId, [...args, this.#limitBytes, record, writeRanges(covers)]);
+  }
+
+  /**
+   * Records beside the open plan that these offsets are done with: their letters are kept, or they are stored. The
+   * next owner of the shard finds them in `Ownership.buried`.
+   *
+   * @param name of the record, the same when it is repeated.
+   * @throws {StoreError} `unavailable`: not confirmed, record it again.
+   */
+  async recordBuried(
+    shard: number,
+    fence: string,
+    name: string,
+    covers: readonly OffsetRange[],
+  ): Promise<'buried' | 'full' | 'replaced'> {
+    return this.#bury(shard, null, [fence, '', '', '', '', 0, name, writeRanges(covers)]);
+  }
+
+  async #bury(
+    shard: number,
+    projectId: string | null,
+    args: (string | number | Buffer)[],
+  ): Promise<'buried' | 'full' | 'replaced'> {
     const keys = shardKeys(this.#redis.prefix, shard);
-    const args = [fence, stored.id, JSON.stringify(stored), payload, placeOf(stored), this.#limitBytes];
     const answer = await this.#write(buryScript, keys, projectId ?? NO_PROJECT, args);
     if (answer === 'buried' || answer === 'full' || answer === 'replaced') return answer;
     throw new TypeError(`expected an answer of bury.lua, got ${JSON.stringify(answer)}`);

@@ -1,6 +1,7 @@
 import { apportionBlock } from '@logpond/log-block/apportion';
 import { mapRedisError } from './connect.ts';
 import type { RedisClient, RedisStore } from './connect.ts';
+import type { OffsetRange } from './offset-range.ts';
 import { RedisScript } from './redis-script.ts';
 import { CONSUMERS, shardKeys } from './shard-map.ts';
 import type { Consumer, ShardKeys } from './shard-map.ts';
@@ -11,7 +12,6 @@ const planScript = new RedisScript('log-stream.lua/plan.lua');
 const commitScript = new RedisScript('log-stream.lua/commit.lua');
 const advanceScript = new RedisScript('log-stream.lua/advance.lua');
 const trimScript = new RedisScript('log-stream.lua/trim.lua');
-const probeScript = new RedisScript('log-stream.lua/probe.lua');
 
 /** Blocks fetched by one XRANGE. A block is at most a few megabytes, so an answer stays below the read limit. */
 const READ_BLOCKS = 16;
@@ -19,6 +19,8 @@ const READ_BLOCKS = 16;
 const RANGE_BLOCKS_MAX = 20_000;
 const RANGE_PROJECTS_MAX = 10_000;
 const REPLAY_WINDOW_PRESSED_MS = 2 * 60_000;
+/** What the clocks of two workers may differ by. */
+const CLOCKS_APART_MS = 60_000;
 /** Shares of a shard's budget above which the replay window shrinks, and above which there is none. */
 const PRESSURE_SHARE = 0.4;
 const NO_WINDOW_SHARE = 0.5;
@@ -58,8 +60,8 @@ export type Ownership = {
   plan: string | undefined;
   /** Owners that found this plan open and did not commit it, this one included; 0 without a plan. */
   planTries: number;
-  /** The block that the owner before began to decode and did not end, and how often that happened. */
-  probe: { offset: number; tries: number } | undefined;
+  /** What of the plan an earlier owner buried or passed over: it is never inserted. Absent: nothing. */
+  buried?: readonly OffsetRange[];
   /** This Redis is behind ClickHouse: whatever it holds may be stored already. */
   isDraining: boolean;
 };
@@ -201,16 +203,25 @@ export class LogCursor implements Disposable {
     return (await commitScript.run(this.#redis.client, [state, marks, backlog, audits], args)) === 1;
   }
 
-  /** Audit records of plans that were committed before a time, oldest first; at most `limit`. */
+  /**
+   * Audit records of plans that were committed before a time, oldest first; at most `limit`. One of the future was
+   * written before the clock was set back: it is due, lest it keep all behind it waiting.
+   */
   async listAudits(dueBeforeMs: number, limit: number): Promise<string[]> {
     const records = await ask(this.#redis.client.lrange(this.#keys.audits, 0, limit - 1));
     const due: string[] = [];
     for (const record of records) {
       const at = record.indexOf(' ');
-      if (Number(record.slice(0, at)) >= dueBeforeMs) break;
+      const committedAtMs = Number(record.slice(0, at));
+      if (committedAtMs >= dueBeforeMs && committedAtMs <= Date.now() + CLOCKS_APART_MS) break;
       due.push(record.slice(at + 1));
     }
     return due;
+  }
+
+  /** How many plans of this shard were never audited because more than 10,000 waited, since it began. */
+  async countUnaudited(): Promise<number> {
+    return Number((await ask(this.#redis.client.hget(this.#keys.state, `${this.#consumer}:unaudited`))) ?? 0);
   }
 
   /** Forgets records that `listAudits` gave, from the oldest on. Two owners at once may audit twice, which is harmless. */
@@ -220,20 +231,6 @@ export class LogCursor implements Disposable {
       if (oldest?.slice(oldest.indexOf(' ') + 1) !== audit) return;
       await ask(this.#redis.client.lrem(this.#keys.audits, 1, oldest));
     }
-  }
-
-  /**
-   * Notes that a block is about to be decoded. Returns how often that was begun without an end, this time included;
-   * -1 when this owner was replaced.
-   */
-  async writeProbe(offset: number): Promise<number> {
-    const args = [this.#consumer, this.#fence, offset];
-    return Number(await probeScript.run(this.#redis.client, [this.#keys.state], args));
-  }
-
-  /** Notes that the block was decoded. */
-  async clearProbe(): Promise<void> {
-    await this.writeProbe(0);
   }
 
   /** Moves past everything in the stream without reading it. False: this owner was replaced. */

@@ -116,6 +116,12 @@ async function prepareShard(
   return { shard, state, epoch: Number(epoch) };
 }
 
+/** Whether Redis answers and at least one shard may be used, so that batches are taken. Never throws. */
+export async function isAdmitting(redis: RedisStore): Promise<boolean> {
+  const runs = await readRuns(redis);
+  return runs.some((read) => read.status === 'fulfilled' && read.value.state === 'ready');
+}
+
 async function isPreparationNeeded(redis: RedisStore): Promise<boolean> {
   const runs = await readRuns(redis);
   return runs.some((read) => read.status === 'rejected' || read.value.state === 'needed');

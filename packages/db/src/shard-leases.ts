@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RedisStore } from './connect.ts';
 import type { Ownership } from './log-cursor.ts';
+import { readRanges } from './offset-range.ts';
 import { RedisScript } from './redis-script.ts';
 import { shardKeys } from './shard-map.ts';
 import type { Consumer } from './shard-map.ts';
@@ -191,11 +192,10 @@ export class ShardLeases implements AsyncDisposable {
 
 /** Reads the answer of own.lua. */
 function readOwnership(shard: number, answer: unknown): Ownership | 'held' | 'unprepared' {
-  const [kind, fence = '', epoch, done, plan, tries, probe = '', draining] = Array.isArray(answer)
+  const [kind, fence = '', epoch, done, plan, tries, draining, buried = ''] = Array.isArray(answer)
     ? answer.map(String)
     : [];
   if (kind === 'held' || kind === 'unprepared') return kind;
-  const [probeOffset, probeTries] = probe.split(' ').map(Number);
   return {
     shard,
     fence,
@@ -203,7 +203,7 @@ function readOwnership(shard: number, answer: unknown): Ownership | 'held' | 'un
     done: Number(done),
     plan: plan || undefined,
     planTries: Number(tries),
-    probe: probe === '' ? undefined : { offset: probeOffset ?? 0, tries: probeTries ?? 0 },
+    buried: readRanges(buried),
     isDraining: draining === '1',
   };
 }

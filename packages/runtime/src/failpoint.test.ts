@@ -31,6 +31,16 @@ describe('a failpoint', () => {
     expect(kill).toHaveBeenCalledOnce();
   });
 
+  it('may be armed several times: each item counts its own hits and has its own detail', () => {
+    const kill = vi.spyOn(process, 'kill').mockReturnValue(true);
+    armFailpoints('W2.decode@7:stop,W2.decode:kill:3,W2.decode@7:stop:2');
+    const signals = ['7', '8', '7', '7'].map((detail) => {
+      passFailpoint('W2.decode', detail);
+      return kill.mock.calls.splice(0).map(([, signal]) => signal);
+    });
+    expect(signals).toEqual([['SIGSTOP'], [], ['SIGKILL', 'SIGSTOP'], []]);
+  });
+
   it('that is malformed is refused with what was expected', () => {
     expect(() => armFailpoints('W4:explode')).toThrow(/expected items such as W4\.after:kill.*W4:explode/);
   });

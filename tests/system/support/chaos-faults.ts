@@ -22,7 +22,7 @@ const WORKER_POINTS = [
   'W8.before',
   'W8.after',
 ] as const;
-const API_POINTS = ['A3.before', 'A3.after', 'A4.after', 'A5.before'] as const;
+const API_POINTS = ['A3.before', 'A4.after', 'A5.before'] as const;
 
 /** How long a lease lasts (packages/db/src/shard-leases.ts); a longer pause makes it a lie. */
 const LEASE_MS = 3_000;

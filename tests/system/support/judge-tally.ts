@@ -1,4 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
+import { openLetters } from './judge-letters.ts';
+import type { Gap, SealedLetter } from './judge-letters.ts';
+import { checkOrder, findRanges } from './judge-order.ts';
+import type { Range } from './judge-order.ts';
 import { readEntryName, renderEntry } from './oracle-entry.ts';
 import type { OracleEntry } from './oracle-entry.ts';
 import { isAcknowledged } from './oracle-ledger.ts';
@@ -50,8 +54,9 @@ export class Tally {
   entries = 0;
   readonly #ledger: Ledger;
   readonly #copies: Copy[][];
-  /** Rows in the dead letters; kept, though not stored. */
-  readonly #dead = new Map<number, Set<number>>();
+  /** How often each row of a request is in the dead letters; kept, though not stored. */
+  readonly #dead = new Map<number, Uint8Array>();
+  readonly #sealed: SealedLetter[] = [];
 
   constructor(ledger: Ledger) {
     this.#ledger = ledger;
@@ -85,25 +90,30 @@ export class Tally {
   /** Notes an entry of a dead letter. */
   placeDead(metadata: unknown): void {
     const name = readEntryName(metadata);
-    if (name === undefined || this.#find(name) === undefined) {
+    const request = this.#find(name);
+    if (name === undefined || request === undefined) {
       this.findings.foreign += 1;
       addFault(this.findings, `foreign: a dead letter holds ${JSON.stringify(metadata).slice(0, 60)}`);
       return;
     }
-    const rows = this.#dead.get(name.request) ?? new Set<number>();
-    this.#dead.set(name.request, rows.add(name.row));
+    const rows = this.#dead.get(name.request) ?? new Uint8Array(request.rows);
+    rows[name.row] = (rows[name.row] ?? 0) + 1;
+    this.#dead.set(name.request, rows);
   }
 
-  /**
-   * Compares what was found with what was promised for each request. @returns the entries beyond the first copy.
-   *
-   * @param unreadable entries by project that lie in dead letters that cannot be read: that many may be missing.
-   */
-  conclude(unreadable: ReadonlyMap<string, number> = new Map()): number {
-    const allowed = new Map(unreadable);
+  /** Notes a dead letter that cannot be read: that many entries may be missing there. */
+  placeSealed(letter: SealedLetter): void {
+    this.#sealed.push(letter);
+  }
+
+  /** Compares what was found with what was promised for each request. @returns the entries beyond the first copy. */
+  conclude(): number {
+    const excused = this.#openSealed();
     let extraCopies = 0;
-    for (const request of this.#ledger.requests) extraCopies += this.#conclude(request, allowed);
-    this.#checkOrder();
+    for (const request of this.#ledger.requests)
+      extraCopies += this.#conclude(request, excused.get(request.number) ?? 0);
+    for (const fault of checkOrder(this.#ledger, (request) => this.#copies[request] ?? []))
+      addFault(this.findings, fault);
     return extraCopies;
   }
 
@@ -134,7 +144,7 @@ export class Tally {
       this.findings.duplicated += 1;
       addFault(
         this.findings,
-        `duplicated: ${request.number}.${row} is stored twice under ${epoch}:${offset}`,
+        `duplicated: request ${request.number}, its row ${row} is stored twice under ${epoch}:${offset}`,
       );
       return;
     }
@@ -142,76 +152,81 @@ export class Tally {
     copy.found += 1;
   }
 
-  #conclude(request: LedgerRequest, unreadable: Map<string, number>): number {
+  #conclude(request: LedgerRequest, excused: number): number {
     const copies = this.#copies[request.number] ?? [];
     const dead = this.#dead.get(request.number);
     const name = `request ${request.number} (${request.isKeyed ? 'with key' : 'without key'}, ${request.outcomes.join(' ')})`;
-    let missing = isAcknowledged(request) ? this.#countMissing(request, copies, dead) : 0;
-    const excused = Math.min(missing, unreadable.get(request.tenant.projectId) ?? 0);
-    if (excused > 0) {
-      unreadable.set(request.tenant.projectId, (unreadable.get(request.tenant.projectId) ?? 0) - excused);
-      missing -= excused;
-    }
-    if (missing > 0) addFault(this.findings, `lost: ${missing} of ${request.rows} entries of ${name}`);
-    this.findings.lost += missing;
-    const isTorn = copies.some(({ found }) => found + (dead?.size ?? 0) + excused < request.rows);
+    const { missing, surplus } = this.#count(request);
+    const lost = Math.max(0, missing - excused);
+    if (lost > 0) addFault(this.findings, `lost: ${lost} of ${request.rows} entries of ${name}`);
+    this.findings.lost += lost;
+    const isTorn = copies.some(
+      ({ rows }) => rows.filter((row, at) => row + (dead?.[at] ?? 0) === 0).length > excused,
+    );
     if (isTorn)
       addFault(this.findings, `torn or out of order: ${name} is stored as ${this.describe(request.number)}`);
-    const sendings = request.outcomes.filter((outcome) => outcome !== 'refused').length;
-    const most = request.isKeyed ? Math.min(1, sendings) : sendings;
-    const surplus = copies.slice(most).reduce((sum, { found }) => sum + found, 0);
+    const buried = dead?.filter((times) => times > 0).length ?? 0;
+    const elsewhere = buried === 0 ? '' : `, and ${buried} of its entries are in dead letters`;
     if (surplus > 0)
-      addFault(this.findings, `duplicated: ${name} is stored as ${this.describe(request.number)}`);
+      addFault(
+        this.findings,
+        `duplicated: ${name} is stored as ${this.describe(request.number)}${elsewhere}`,
+      );
     this.findings.duplicated += surplus;
     return copies.slice(1).reduce((sum, { found }) => sum + found, 0);
   }
 
-  #countMissing(
-    request: LedgerRequest,
-    copies: readonly Copy[],
-    dead: ReadonlySet<number> | undefined,
-  ): number {
-    let missing = 0;
+  /** `missing` of what was promised, `surplus` beyond what was sent, `room` for what may have been received. */
+  #count(request: LedgerRequest): { missing: number; surplus: number; room: number } {
+    const copies = this.#copies[request.number] ?? [];
+    const dead = this.#dead.get(request.number);
+    const isPromised = isAcknowledged(request);
+    const most = countMost(request);
+    const counts = { missing: 0, surplus: 0, room: 0 };
     for (let row = 0; row < request.rows; row += 1) {
-      if (dead?.has(row) !== true && !copies.some(({ rows }) => rows[row] === 1)) missing += 1;
+      let kept = dead?.[row] ?? 0;
+      for (const { rows } of copies) kept += rows[row] ?? 0;
+      if (isPromised && kept === 0) counts.missing += 1;
+      counts.surplus += Math.max(0, kept - most);
+      counts.room += Math.max(0, most - kept);
     }
-    return missing;
+    return counts;
   }
 
-  /** A request issued after another of its shard was acknowledged is stored behind it. */
-  #checkOrder(): void {
-    const acknowledged = this.#ledger.requests
-      .filter(isAcknowledged)
-      .toSorted((a, b) => (a.acknowledgedAt ?? 0) - (b.acknowledgedAt ?? 0));
-    const newest = new Map<number, { epoch: number; base: number; request: number }>();
-    let next = 0;
-    for (const request of this.#ledger.requests) {
-      for (; (acknowledged[next]?.acknowledgedAt ?? Infinity) < request.issuedAt; next += 1) {
-        const before = acknowledged[next];
-        const copy = before && firstOf(this.#copies[before.number] ?? []);
-        if (before === undefined || copy === undefined) continue;
-        const known = newest.get(before.tenant.shard);
-        if (known === undefined || comparePlaces(known, copy) < 0)
-          newest.set(before.tenant.shard, { ...copy, request: before.number });
-      }
-      const own = firstOf(this.#copies[request.number] ?? []);
-      const before = newest.get(request.tenant.shard);
-      if (own !== undefined && before !== undefined && comparePlaces(own, before) < 0) {
-        const places = `${own.epoch}:${own.base} lies before ${before.epoch}:${before.base}`;
-        addFault(this.findings, `order: request ${request.number} at ${places} of request ${before.request}`);
-      }
+  /** @returns by request the entries that are not there and lie in letters which cannot be read. */
+  #openSealed(): Map<number, number> {
+    if (this.#sealed.length === 0) return new Map();
+    const ranges = findRanges(this.#ledger, (request) => this.#copies[request] ?? []);
+    const gaps = this.#ledger.requests.flatMap((request): Gap[] => {
+      const { number: at, tenant } = request;
+      const { missing, room } = this.#count(request);
+      const range = this.#rangeOf(request) ?? ranges[at];
+      return room === 0 || range === undefined
+        ? []
+        : [{ request: at, projectId: tenant.projectId, range, missing, room }];
+    });
+    const { excused, overfull } = openLetters(this.#sealed, gaps);
+    for (const { letter, surplus } of overfull) {
+      const text = `of ${letter.entries} entries in an unreadable letter at ${letter.epoch}:${letter.firstOffset}`;
+      addFault(this.findings, `duplicated: ${surplus} ${text} none is missing there`);
+      this.findings.duplicated += surplus;
     }
+    return excused;
+  }
+
+  /** Where the only copy of a request lies, when a part of it is there. */
+  #rangeOf(request: LedgerRequest): Range | undefined {
+    const [copy] = this.#copies[request.number] ?? [];
+    if (copy === undefined || countMost(request) !== 1) return undefined;
+    const { epoch, base } = copy;
+    return { from: { epoch, base }, to: { epoch, base: base + request.rows } };
   }
 }
 
-type Place = { epoch: number; base: number };
-
-function firstOf(copies: readonly Place[]): Place | undefined {
-  return copies.toSorted(comparePlaces)[0];
-}
-
-function comparePlaces(a: Place, b: Place): number {
-  return a.epoch - b.epoch || a.base - b.base;
+/** How often a request may be stored. */
+function countMost({ outcomes, isKeyed }: LedgerRequest): number {
+  const sendings = outcomes.filter((outcome) => outcome !== 'refused').length;
+  return isKeyed ? Math.min(1, sendings) : sendings;
 }
 
 /** Texts first: comparing objects takes longer than all the rest. */

@@ -26,8 +26,8 @@ export type Verdict = Findings & {
   deadLettered: number;
 };
 
-/** A dead letter of a project; `payload` is its NDJSON, undefined when it cannot be read. */
-export type JudgedLetter = { entries: number; payload: string | undefined };
+/** A dead letter of a project; its id begins with its epoch; `payload` is its NDJSON, undefined when it cannot be read. */
+export type JudgedLetter = { id: string; firstOffset: number; entries: number; payload: string | undefined };
 
 /** What the judge needs of a place where the product runs; a Rig is one. */
 export type JudgedStores = {
@@ -69,8 +69,8 @@ async function judgeLedger(
   const ledger = readLedger(ledgerFile);
   const stored = new Tally(ledger);
   await readStored(stores, ledger.tenants, (row) => stored.place(toFoundEntry(row)));
-  const { deadLettered, unreadable } = await placeLetters(stores, ledger, stored);
-  const extraCopies = stored.conclude(unreadable);
+  const deadLettered = await placeLetters(stores, ledger, stored);
+  const extraCopies = stored.conclude();
   const { findings } = stored;
   await comparePages(apiUrl, ledger, stored);
   await compareCounts(stores, apiUrl, ledger, stored, options);
@@ -123,26 +123,24 @@ function toFoundEntry(row: StoredRow): Parameters<Tally['place']>[0] {
   return { projectId, shard, ...decodeSeq(BigInt(row.seq)), entry, metadata };
 }
 
-/** The entries in dead letters count as kept. */
-async function placeLetters(
-  { listLetters }: JudgedStores,
-  ledger: Ledger,
-  tally: Tally,
-): Promise<{ deadLettered: number; unreadable: Map<string, number> }> {
+/** The entries in dead letters count as kept. @returns how many they are. */
+async function placeLetters({ listLetters }: JudgedStores, ledger: Ledger, tally: Tally): Promise<number> {
   let deadLettered = 0;
-  const unreadable = new Map<string, number>();
-  if (listLetters === undefined) return { deadLettered, unreadable };
+  if (listLetters === undefined) return deadLettered;
   for (const { projectId } of ledger.tenants) {
-    for (const { entries, payload } of await listLetters(projectId)) {
+    for (const { id, firstOffset, entries, payload } of await listLetters(projectId)) {
       deadLettered += entries;
-      if (payload === undefined) unreadable.set(projectId, (unreadable.get(projectId) ?? 0) + entries);
-      const lines = payload?.split('\n').filter((line) => line !== '') ?? [];
+      if (payload === undefined) {
+        tally.placeSealed({ projectId, epoch: Number.parseInt(id, 10), firstOffset, entries });
+        continue;
+      }
+      const lines = payload.split('\n').filter((line) => line !== '');
       for (const line of lines) tally.placeDead((JSON.parse(line) as { metadata: unknown }).metadata);
-      if (payload !== undefined && lines.length !== entries)
+      if (lines.length !== entries)
         addFault(tally.findings, `a dead letter of ${entries} entries holds ${lines.length} lines`);
     }
   }
-  return { deadLettered, unreadable };
+  return deadLettered;
 }
 
 /** Reads every project to its end through the API: same entries, same payload, in the order it promises. */

@@ -73,9 +73,10 @@ export async function listLetters(redis: Redis, shards: number, projectId: strin
   const letters = await redis.hgetall(keys.letters);
   return Promise.all(
     Object.entries(letters).map(async ([id, text]) => {
-      const { entries, isReadable } = JSON.parse(text) as { entries: number; isReadable: boolean };
+      type Stored = { firstOffset: number; entries: number; isReadable: boolean };
+      const { firstOffset, entries, isReadable } = JSON.parse(text) as Stored;
       const payload = isReadable ? ((await redis.hget(keys.payloads, id)) ?? '') : undefined;
-      return { entries, payload };
+      return { id, firstOffset, entries, payload };
     }),
   );
 }

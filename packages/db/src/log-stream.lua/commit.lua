@@ -5,6 +5,8 @@
 --       '', then of each project its id, bytes and entries in the plan.
 -- Guarantees: `done` only moves by the plan that is open, for the owner with the newest fence; what admit added to
 -- the backlog is taken away once.
+-- What a block added whose header was damaged later is not known any more: it stays in the backlog until the shard is
+-- drained, when all of it goes. More than 10,000 waiting audits: the oldest goes, and is counted.
 -- The marks remember when a part of the stream was received, for trimming: at most one a second.
 -- Returns 1, or 0 when the caller no longer owns the shard.
 local name = ARGV[1]
@@ -19,7 +21,14 @@ if cursor[3] ~= ARGV[3] then
   return 0
 end
 redis.call('HSET', KEYS[1], name .. ':done', ARGV[4])
-redis.call('HDEL', KEYS[1], name .. ':plan', name .. ':tries', name .. ':probe')
+redis.call('HDEL', KEYS[1], name .. ':plan', name .. ':tries')
+if redis.call('HDEL', KEYS[1], name .. ':buried') == 1 then
+  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if string.sub(field, 1, 7) == 'buried:' then
+      redis.call('HDEL', KEYS[1], field)
+    end
+  end
+end
 local bytes = redis.call('HINCRBY', KEYS[1], name .. ':bytes', ARGV[5])
 local last = redis.call('LINDEX', KEYS[2], -1)
 local lastReceived = last and tonumber(string.match(last, '^%d+ (%d+)'))
@@ -28,8 +37,10 @@ if lastReceived and math.floor(lastReceived / 1000) == math.floor(tonumber(ARGV[
 end
 redis.call('RPUSH', KEYS[2], ARGV[4] .. ' ' .. ARGV[6] .. ' ' .. string.format('%.0f', bytes))
 if ARGV[8] ~= '' then
-  redis.call('RPUSH', KEYS[4], ARGV[7] .. ' ' .. ARGV[8])
-  redis.call('LTRIM', KEYS[4], -10000, -1)
+  if redis.call('RPUSH', KEYS[4], ARGV[7] .. ' ' .. ARGV[8]) > 10000 then
+    redis.call('LTRIM', KEYS[4], -10000, -1)
+    redis.call('HINCRBY', KEYS[1], name .. ':unaudited', 1)
+  end
 end
 
 for i = 9, #ARGV, 3 do
