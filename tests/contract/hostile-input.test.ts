@@ -40,7 +40,7 @@ describe('security.md §7: bodies', () => {
   it('S25: a bomb in each of four encodings gets 413 at once', async () => {
     for (const [encoding, compress] of Object.entries(encodings)) {
       const bomb = compress(Buffer.alloc(100 * 1024 * 1024));
-      const before = process.cpuUsage();
+      const startedMs = performance.now();
       await expectError(await ingest(bomb, { 'content-encoding': encoding }), 413, 'PAYLOAD_TOO_LARGE');
       expect(performance.now() - startedMs).toBeLessThan(1_000);
     }
@@ -81,7 +81,7 @@ describe('security.md §7: bodies', () => {
       `{${Array.from({ length: count }, (_, n) => `"k${n}":1`).join(',')}}`;
     expect(await expectJson(await ingest(`[${entryWith(keys(256))}]`))).toHaveProperty('received', 1);
     expect((await ingest(`[${entryWith(keys(257))}]`)).status).toBe(400);
-    const startedMs = performance.now();
+    const before = process.cpuUsage();
     expect((await ingest(`[${entryWith(keys(500_000))}]`)).status).toBe(400);
     const { user, system } = process.cpuUsage(before);
     expect((user + system) / 1_000).toBeLessThan(3_000);
