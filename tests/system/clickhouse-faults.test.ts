@@ -155,4 +155,25 @@ describe('the engine dies', () => {
     const verdict = await restAndJudge(oracle);
     expect(verdict).toMatchObject({ faults: [], lost: 0, duplicated: 0, stored: verdict.acknowledged });
   });
+
+  it('F26: killed, started again, then without power: merged parts are there although nothing else held their rows', async () => {
+    rig.startWorker();
+    const oracle = new Oracle({ run: 'f26-merged', tenants: await rig.createTenants(1), url: api.url });
+    for (let request = 0; request < 4; request += 1) {
+      for (const tenant of oracle.tenants) await oracle.send(tenant, { rows: 50, isKeyed: true });
+      await rig.waitForRest();
+    }
+    await rig.clickhouse.command({ query: 'OPTIMIZE TABLE logs FINAL' });
+    const listParts = async (): Promise<unknown> =>
+      rig.selectRows("SELECT name FROM system.parts WHERE table = 'logs' AND active ORDER BY name");
+    const merged = await listParts();
+    await rig.killClickHouse();
+    await rig.startClickHouse();
+    await rig.losePower('clickhouse');
+    await rig.startClickHouse();
+    // A merged part that was cut would be made again from its sources, as long as those are kept.
+    expect(await listParts()).toEqual(merged);
+    const verdict = await restAndJudge(oracle);
+    expect(verdict).toMatchObject({ faults: [], lost: 0, duplicated: 0, stored: verdict.acknowledged });
+  });
 });

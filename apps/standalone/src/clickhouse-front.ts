@@ -11,6 +11,7 @@ import { ClickHouseGate } from './clickhouse-gate.ts';
 import { writeEngineFiles } from './clickhouse-files.ts';
 import { readStatement } from './clickhouse-request.ts';
 import type { Statement } from './clickhouse-request.ts';
+import { syncRecentFiles } from './sync-recent-files.ts';
 
 export type ClickHouseOptions = {
   dataDir: string;
@@ -44,6 +45,7 @@ export async function startClickHouse(
   // Left over from a kill: their inserts were never acknowledged.
   await rm(files.spoolDir, { recursive: true, force: true });
   await mkdir(files.spoolDir, { recursive: true, mode: 0o700 });
+  syncRecentFiles(options.dataDir);
   const engine = new ClickHouseEngine(files.engineDir, files.configFile);
   const front = new ClickHouseFront(engine, files.spoolDir, options);
   const port = await front.listen(options.port);

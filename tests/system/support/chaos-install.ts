@@ -106,8 +106,14 @@ function controlRedis(rig: Rig): StoreControl {
 
 function controlClickHouse(rig: Rig, fake: FakeClickHouse, random: Random): StoreControl {
   return {
-    kill: async () => rig.killClickHouse(),
-    losePower: async () => void (await rig.losePower('clickhouse')),
+    kill: async () => {
+      await rig.killClickHouse();
+      fake.forgetHeld();
+    },
+    losePower: async () => {
+      await rig.losePower('clickhouse');
+      fake.forgetHeld();
+    },
     start: async () => rig.startClickHouse(),
     disturb: (how) => {
       fake.disturb(how === 'refuses' ? { random, probability: REFUSED_SHARE } : undefined);

@@ -145,6 +145,11 @@ export class FakeClickHouse implements AsyncDisposable {
     for (const { insert } of due) await this.#apply(insert);
   }
 
+  /** The engine ended, and with it its connections: what was on its way there is lost. */
+  forgetHeld(): void {
+    this.#held = [];
+  }
+
   /** How many inserts were cut off and not yet applied. */
   get waiting(): number {
     return this.#held.length;
