@@ -46,12 +46,12 @@ const GUARDS: readonly Guard[] = [
     edits: [
       {
         file: 'apps/ingest-worker/src/complete.ts',
-        from: 'const found = await store.countPlan(range);',
+        from: 'const found = await countAlive(shard, range, rows.dead);',
         to: 'const found = { entries: 0, rows: 0 };',
       },
       {
         file: 'apps/ingest-worker/src/complete.ts',
-        from: 'stored = await store.countPlan(range);',
+        from: 'stored = await countAlive(shard, range, rows.dead);',
         to: 'stored = { entries: all.rows, rows: all.rows };',
       },
     ],
@@ -68,11 +68,6 @@ const GUARDS: readonly Guard[] = [
       {
         file: `${SCRIPTS}/log-stream.lua/commit.lua`,
         from: 'if cursor[1] ~= ARGV[2] then\n  return 0\nend\n',
-        to: '',
-      },
-      {
-        file: `${SCRIPTS}/log-stream.lua/probe.lua`,
-        from: 'if state[1] ~= ARGV[2] then\n  return -1\nend\n',
         to: '',
       },
       {
