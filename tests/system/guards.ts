@@ -72,7 +72,7 @@ const GUARDS: readonly Guard[] = [
       },
       {
         file: `${SCRIPTS}/dead-letters.lua/bury.lua`,
-        from: "if redis.call('HGET', KEYS[1], 'ingest:fence') ~= ARGV[1] then\n  return 'replaced'\nend\n",
+        from: "if state[1] ~= ARGV[1] then\n  return 'replaced'\nend\n",
         to: '',
       },
     ],
