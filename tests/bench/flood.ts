@@ -39,7 +39,7 @@ export async function runFlood(options: BenchOptions): Promise<Figures> {
   await using rig = await Rig.open({
     shards: SHARDS,
     // What was stored is dropped soon, so that each phase begins with empty streams.
-    env: { REDIS_BUDGET_BYTES: String(BUDGET_BYTES), REPLAY_WINDOW_MS: '10000' },
+    env: { REDIS_BUDGET_BYTES: String(BUDGET_BYTES), REPLAY_WINDOW_MS: '10000', AUDIT_AFTER_MS: '5000' },
   });
   rig.startWorker();
   rig.startAlertWorker();
