@@ -265,6 +265,15 @@ export function mapRedisError(error: unknown): Error {
   return new StoreError('redis', 'unavailable', `Redis did not do it; ${message}`, { cause: error });
 }
 
+/** Waits for the answer of a command. @throws what `mapRedisError` makes of its failure. */
+export async function askRedis<T>(answer: Promise<T>): Promise<T> {
+  try {
+    return await answer;
+  } catch (error) {
+    throw mapRedisError(error);
+  }
+}
+
 /** Everything else is the server's state: READONLY, LOADING, CLUSTERDOWN, TRYAGAIN, MISCONF, OOM, and silence. */
 const OUR_FAULT =
   /^(ERR|WRONGTYPE|NOSCRIPT|CROSSSLOT|NOPERM)\b|^All (the )?keys in (a|the) pipeline .*should belong/;

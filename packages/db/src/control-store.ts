@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { mapRedisError } from './connect.ts';
+import { askRedis } from './connect.ts';
 import type { RedisClient, RedisStore } from './connect.ts';
 import { RedisScript } from './redis-script.ts';
 
@@ -218,11 +218,7 @@ export class ControlStore {
   }
 
   async #ask<T>(command: (client: RedisClient) => Promise<T>): Promise<T> {
-    try {
-      return await command(this.#redis.client);
-    } catch (error) {
-      throw mapRedisError(error);
-    }
+    return askRedis(command(this.#redis.client));
   }
 }
 

@@ -1,6 +1,6 @@
 import type { deadLetterSchema } from '@logpond/schema/dead-letter';
 import type { z } from 'zod';
-import { mapRedisError } from './connect.ts';
+import { askRedis } from './connect.ts';
 import type { RedisStore } from './connect.ts';
 import { writeRanges } from './offset-range.ts';
 import type { OffsetRange } from './offset-range.ts';
@@ -127,32 +127,26 @@ export class DeadLetters {
   ): Promise<{ deadLetters: DeadLetter[]; nextCursor: string | null }> {
     const { order, letters } = this.#keysOf(projectId).dead(projectId);
     const { client } = this.#redis;
-    try {
-      const from = cursor === undefined ? '+' : `(${cursor}`;
-      const places = await client.zrange(order, from, '-', 'BYLEX', 'REV', 'LIMIT', 0, limit + 1);
-      const page = places.slice(0, limit);
-      const texts = page.length === 0 ? [] : await client.hmget(letters, ...page.map(idOfPlace));
-      const deadLetters = texts.flatMap((text) =>
-        text === null ? [] : [viewLetter(projectId, parseLetter(text))],
-      );
-      return { deadLetters, nextCursor: places.length > limit ? (page.at(-1) ?? null) : null };
-    } catch (error) {
-      throw mapRedisError(error);
-    }
+    const from = cursor === undefined ? '+' : `(${cursor}`;
+    const places = await askRedis(client.zrange(order, from, '-', 'BYLEX', 'REV', 'LIMIT', 0, limit + 1));
+    const page = places.slice(0, limit);
+    const texts = page.length === 0 ? [] : await askRedis(client.hmget(letters, ...page.map(idOfPlace)));
+    const deadLetters = texts.flatMap((text) =>
+      text === null ? [] : [viewLetter(projectId, parseLetter(text))],
+    );
+    return { deadLetters, nextCursor: places.length > limit ? (page.at(-1) ?? null) : null };
   }
 
   /** One letter with its payload; undefined when the project has none of this id. @throws {StoreError} `unavailable`. */
   async read(projectId: string, id: string): Promise<DeadLetterContent | undefined> {
     const { letters, payloads } = this.#keysOf(projectId).dead(projectId);
     const { client } = this.#redis;
-    try {
-      const [text, payload] = await Promise.all([client.hget(letters, id), client.hgetBuffer(payloads, id)]);
-      if (text === null || payload === null) return undefined;
-      const stored = parseLetter(text);
-      return { letter: viewLetter(projectId, stored), payload, isReadable: stored.isReadable };
-    } catch (error) {
-      throw mapRedisError(error);
-    }
+    const [text, payload] = await askRedis(
+      Promise.all([client.hget(letters, id), client.hgetBuffer(payloads, id)]),
+    );
+    if (text === null || payload === null) return undefined;
+    const stored = parseLetter(text);
+    return { letter: viewLetter(projectId, stored), payload, isReadable: stored.isReadable };
   }
 
   /** Deletes a letter for good. False: there is none of this id. @throws {StoreError} `unavailable`. */
@@ -181,12 +175,8 @@ export class DeadLetters {
   }
 
   async #readText(projectId: string, id: string): Promise<string | undefined> {
-    try {
-      const { letters } = this.#keysOf(projectId).dead(projectId);
-      return (await this.#redis.client.hget(letters, id)) ?? undefined;
-    } catch (error) {
-      throw mapRedisError(error);
-    }
+    const { letters } = this.#keysOf(projectId).dead(projectId);
+    return (await askRedis(this.#redis.client.hget(letters, id))) ?? undefined;
   }
 
   #keysOf(projectId: string): ShardKeys {

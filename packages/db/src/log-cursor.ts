@@ -1,5 +1,5 @@
 import { apportionBlock } from '@logpond/log-block/apportion';
-import { mapRedisError } from './connect.ts';
+import { askRedis, mapRedisError } from './connect.ts';
 import type { RedisClient, RedisStore } from './connect.ts';
 import type { OffsetRange } from './offset-range.ts';
 import { RedisScript } from './redis-script.ts';
@@ -208,7 +208,7 @@ export class LogCursor implements Disposable {
    * written before the clock was set back: it is due, lest it keep all behind it waiting.
    */
   async listAudits(dueBeforeMs: number, limit: number): Promise<string[]> {
-    const records = await ask(this.#redis.client.lrange(this.#keys.audits, 0, limit - 1));
+    const records = await askRedis(this.#redis.client.lrange(this.#keys.audits, 0, limit - 1));
     const due: string[] = [];
     for (const record of records) {
       const at = record.indexOf(' ');
@@ -221,15 +221,17 @@ export class LogCursor implements Disposable {
 
   /** How many plans of this shard were never audited because more than 10,000 waited, since it began. */
   async countUnaudited(): Promise<number> {
-    return Number((await ask(this.#redis.client.hget(this.#keys.state, `${this.#consumer}:unaudited`))) ?? 0);
+    return Number(
+      (await askRedis(this.#redis.client.hget(this.#keys.state, `${this.#consumer}:unaudited`))) ?? 0,
+    );
   }
 
   /** Forgets records that `listAudits` gave, from the oldest on. Two owners at once may audit twice, which is harmless. */
   async dropAudits(audits: readonly string[]): Promise<void> {
     for (const audit of audits) {
-      const [oldest] = await ask(this.#redis.client.lrange(this.#keys.audits, 0, 0));
+      const [oldest] = await askRedis(this.#redis.client.lrange(this.#keys.audits, 0, 0));
       if (oldest?.slice(oldest.indexOf(' ') + 1) !== audit) return;
-      await ask(this.#redis.client.lrem(this.#keys.audits, 1, oldest));
+      await askRedis(this.#redis.client.lrem(this.#keys.audits, 1, oldest));
     }
   }
 
@@ -277,13 +279,5 @@ function addBlock(range: StreamRange, block: StreamBlock): void {
   for (const share of apportionBlock(block.runs, bytes)) {
     const sum = range.shares.get(share.projectId) ?? { rows: 0, bytes: 0 };
     range.shares.set(share.projectId, { rows: sum.rows + share.rows, bytes: sum.bytes + share.bytes });
-  }
-}
-
-async function ask<T>(answer: Promise<T>): Promise<T> {
-  try {
-    return await answer;
-  } catch (error) {
-    throw mapRedisError(error);
   }
 }

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ClickHouseStore } from './clickhouse.ts';
 import type { RedisStore } from './connect.ts';
-import { mapRedisError } from './connect.ts';
+import { askRedis } from './connect.ts';
 import { decodeSeq } from '@logpond/log-block/entry-id';
 import type { LogStore } from './log-store.ts';
 import { checkSchema, migrateClickHouse } from './migrate.ts';
@@ -82,7 +82,8 @@ export async function prepareShards(
 ): Promise<ShardPreparation[]> {
   const countKey = shardCountKey(redis.prefix);
   // A server at its memory limit refuses writes, and a worker that starts there must be able to drain it.
-  if ((await ask(redis.client.get(countKey))) === null) await ask(redis.client.setnx(countKey, redis.shards));
+  if ((await askRedis(redis.client.get(countKey))) === null)
+    await askRedis(redis.client.setnx(countKey, redis.shards));
   // Which server it is has to be known before ClickHouse is asked: what a later one lost would not be seen.
   const runs = await readRuns(redis);
   const maxSeqs = await readMaxSeqs();
@@ -136,14 +137,6 @@ async function readRuns(redis: RedisStore): Promise<PromiseSettledResult<{ state
       return { state, run };
     }),
   );
-}
-
-async function ask<T>(answer: Promise<T>): Promise<T> {
-  try {
-    return await answer;
-  } catch (error) {
-    throw mapRedisError(error);
-  }
 }
 
 async function acquire(redis: RedisStore, key: string, holder: string): Promise<boolean> {

@@ -1,5 +1,5 @@
 import type { RedisStore } from './connect.ts';
-import { mapRedisError } from './connect.ts';
+import { askRedis } from './connect.ts';
 import { shardKeys } from './shard-map.ts';
 
 /**
@@ -12,10 +12,7 @@ export async function readStreamEnd(
   redis: RedisStore,
   shard: number,
 ): Promise<{ epoch: number; next: number }> {
-  try {
-    const [epoch, next] = await redis.client.hmget(shardKeys(redis.prefix, shard).state, 'epoch', 'next');
-    return { epoch: Number(epoch ?? 0), next: Number(next ?? 1) };
-  } catch (error) {
-    throw mapRedisError(error);
-  }
+  const { state } = shardKeys(redis.prefix, shard);
+  const [epoch, next] = await askRedis(redis.client.hmget(state, 'epoch', 'next'));
+  return { epoch: Number(epoch ?? 0), next: Number(next ?? 1) };
 }
