@@ -1,6 +1,5 @@
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
-import { shardKeys } from '@logpond/db/shard-map';
 import { waitFor } from '../support/wait.ts';
 import { sendPaced } from '../system/support/chaos-pace.ts';
 import type { PaceOptions, PaceResult } from '../system/support/chaos-pace.ts';
@@ -65,14 +64,7 @@ async function waitForEmptyStreams(rig: Rig): Promise<void> {
   await rig.waitForRest(DRAIN_MS_MAX);
   await waitFor(
     'the streams to be trimmed',
-    async () => {
-      for (let shard = 0; shard < SHARDS; shard += 1) {
-        const { state } = shardKeys('lp', shard);
-        const [came, went] = await rig.redis.hmget(state, 'bytesIn', 'bytesTrimmed');
-        if (Number(came) - Number(went) > BUDGET_BYTES * EMPTY_SHARE) return false;
-      }
-      return true;
-    },
+    async () => (await rig.readShards()).every(({ heldBytes }) => heldBytes <= BUDGET_BYTES * EMPTY_SHARE),
     DRAIN_MS_MAX,
   );
 }

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { RedisStore } from '@logpond/db/connect';
 import type { LogStream } from '@logpond/db/log-stream';
 import { LogCursor } from '@logpond/db/log-cursor';
@@ -6,20 +6,14 @@ import { prepareShards } from '@logpond/db/prepare';
 import { shardKeys } from '@logpond/db/shard-map';
 import { encodeSeq } from '@logpond/log-block/entry-id';
 import { waitFor } from '../support/wait.ts';
-import { forceOwnership, makeBlock, NOW_MS, StreamFixture, WIDE } from './stream-fixture.ts';
+import { beginEachTest, forceOwnership, makeBlock, NOW_MS, WIDE } from './stream-fixture.ts';
+import type { StreamFixture } from './stream-fixture.ts';
 
 let fixture: StreamFixture;
 let redis: RedisStore;
 let stream: LogStream;
 
-beforeAll(async () => {
-  fixture = await StreamFixture.open();
-});
-afterAll(async () => fixture[Symbol.asyncDispose]());
-beforeEach(async () => {
-  ({ redis, stream } = await fixture.begin());
-  return async () => redis[Symbol.asyncDispose]();
-});
+beginEachTest((begun) => ({ fixture, redis, stream } = begun));
 
 const admitOne = async (): Promise<string> => (await stream.admit(0, makeBlock(1))).kind;
 

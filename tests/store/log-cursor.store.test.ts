@@ -1,23 +1,17 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { RedisStore } from '@logpond/db/connect';
 import type { LogStream } from '@logpond/db/log-stream';
 import { DeadLetters } from '@logpond/db/dead-letters';
 import { LogCursor } from '@logpond/db/log-cursor';
 import { shardKeys } from '@logpond/db/shard-map';
-import { forceOwnership, makeBlock, NOW_MS, PROJECT, StreamFixture, WIDE } from './stream-fixture.ts';
+import { beginEachTest, forceOwnership, makeBlock, NOW_MS, PROJECT, WIDE } from './stream-fixture.ts';
+import type { StreamFixture } from './stream-fixture.ts';
 
 let fixture: StreamFixture;
 let redis: RedisStore;
 let stream: LogStream;
 
-beforeAll(async () => {
-  fixture = await StreamFixture.open();
-});
-afterAll(async () => fixture[Symbol.asyncDispose]());
-beforeEach(async () => {
-  ({ redis, stream } = await fixture.begin());
-  return async () => redis[Symbol.asyncDispose]();
-});
+beginEachTest((begun) => ({ fixture, redis, stream } = begun));
 
 describe('cursor', () => {
   it('reads whole blocks up to the limits and refuses a stream with a hole', async () => {

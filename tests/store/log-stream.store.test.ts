@@ -1,23 +1,17 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import type { RedisStore } from '@logpond/db/connect';
 import type { LogStream } from '@logpond/db/log-stream';
 import { connectRedis } from '@logpond/db/connect';
 import { LogCursor } from '@logpond/db/log-cursor';
 import { shardKeys } from '@logpond/db/shard-map';
-import { forceOwnership, makeBlock, NOW_MS, OTHER, PROJECT, StreamFixture, WIDE } from './stream-fixture.ts';
+import { beginEachTest, forceOwnership, makeBlock, NOW_MS, OTHER, PROJECT, WIDE } from './stream-fixture.ts';
+import type { StreamFixture } from './stream-fixture.ts';
 
 let fixture: StreamFixture;
 let redis: RedisStore;
 let stream: LogStream;
 
-beforeAll(async () => {
-  fixture = await StreamFixture.open();
-});
-afterAll(async () => fixture[Symbol.asyncDispose]());
-beforeEach(async () => {
-  ({ redis, stream } = await fixture.begin());
-  return async () => redis[Symbol.asyncDispose]();
-});
+beginEachTest((begun) => ({ fixture, redis, stream } = begun));
 
 describe('admit', () => {
   it('numbers entries densely from 1, so that a stream id is the offset of the first entry', async () => {

@@ -5,10 +5,11 @@ import { shardKeys } from '@logpond/db/shard-map';
 import { ShardTail } from '@logpond/db/tail';
 import { encodeEntryId } from '@logpond/log-block/entry-id';
 import { createLog } from '@logpond/runtime/log';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { waitFor } from '../support/wait.ts';
 import { EVERYTHING } from './log-store-fixture.ts';
-import { makeBlock, PROJECT, StreamFixture } from './stream-fixture.ts';
+import { beginEachTest, makeBlock, PROJECT } from './stream-fixture.ts';
+import type { StreamFixture } from './stream-fixture.ts';
 
 type Seen = string[];
 
@@ -16,14 +17,7 @@ let fixture: StreamFixture;
 let redis: RedisStore;
 let stream: LogStream;
 
-beforeAll(async () => {
-  fixture = await StreamFixture.open();
-});
-afterAll(async () => fixture[Symbol.asyncDispose]());
-beforeEach(async () => {
-  ({ redis, stream } = await fixture.begin());
-  return async () => redis[Symbol.asyncDispose]();
-});
+beginEachTest((begun) => ({ fixture, redis, stream } = begun));
 
 /** A tail that writes down what it is given: `epoch:offset`, and `gap epoch:from-to`. */
 async function openTail(seen: Seen): Promise<ShardTail> {

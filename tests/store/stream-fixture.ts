@@ -14,7 +14,7 @@ import { BlockEncoder } from '@logpond/log-block/encode';
 import type { EncodedBlock } from '@logpond/log-block/encode';
 import { spawnRedis } from '@logpond/standalone/redis';
 import { Redis } from 'ioredis';
-import { expect } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect } from 'vitest';
 
 export const PROJECT = '0190a5e0-0000-7000-8000-000000000001';
 export const OTHER = '0190a5e0-0000-7000-8000-000000000002';
@@ -78,6 +78,22 @@ export class StreamFixture implements AsyncDisposable {
     await this.#server.stop();
     await rm(this.dataDir, { recursive: true });
   }
+}
+
+/** A fixture for the file; each test is given it with a shard of its own, begun and closed again after it. */
+export function beginEachTest(
+  give: (begun: { fixture: StreamFixture; redis: RedisStore; stream: LogStream }) => void,
+): void {
+  let fixture: StreamFixture;
+  beforeAll(async () => {
+    fixture = await StreamFixture.open();
+  });
+  afterAll(async () => fixture[Symbol.asyncDispose]());
+  beforeEach(async () => {
+    const begun = await fixture.begin();
+    give({ fixture, ...begun });
+    return async () => begun.redis[Symbol.asyncDispose]();
+  });
 }
 
 export function makeBlock(rows: number, projectId = PROJECT, padding = ''): EncodedBlock {

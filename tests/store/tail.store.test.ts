@@ -1,23 +1,17 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { RedisStore } from '@logpond/db/connect';
 import type { LogStream } from '@logpond/db/log-stream';
 import { shardKeys } from '@logpond/db/shard-map';
 import { readTailRange, ShardTail } from '@logpond/db/tail';
 import { waitFor } from '../support/wait.ts';
-import { makeBlock, OTHER, PROJECT, StreamFixture } from './stream-fixture.ts';
+import { beginEachTest, makeBlock, OTHER, PROJECT } from './stream-fixture.ts';
+import type { StreamFixture } from './stream-fixture.ts';
 
 let fixture: StreamFixture;
 let redis: RedisStore;
 let stream: LogStream;
 
-beforeAll(async () => {
-  fixture = await StreamFixture.open();
-});
-afterAll(async () => fixture[Symbol.asyncDispose]());
-beforeEach(async () => {
-  ({ redis, stream } = await fixture.begin());
-  return async () => redis[Symbol.asyncDispose]();
-});
+beginEachTest((begun) => ({ fixture, redis, stream } = begun));
 
 describe('tail', () => {
   const received = (): { offsets: number[]; gaps: [number, number][]; open: () => Promise<ShardTail> } => {

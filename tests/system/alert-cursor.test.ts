@@ -32,8 +32,7 @@ afterAll(async () => rig[Symbol.asyncDispose]());
 
 /** Bytes that the stream holds, by the product's own account. */
 async function readHeldBytes(): Promise<number> {
-  const [came = 0, went = 0] = (await rig.redis.hmget(KEYS.state, 'bytesIn', 'bytesTrimmed')).map(Number);
-  return came - went;
+  return (await rig.readShard(0)).heldBytes;
 }
 
 async function readOffsets(): Promise<{ first: number; alert: number; next: number }> {

@@ -1,6 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import { shardKeys } from '@logpond/db/shard-map';
 import { MemorySampler } from './support/chaos-memory.ts';
 import { formatCount, renderTable } from './support/chaos-table.ts';
 import { waitFor } from '../support/wait.ts';
@@ -103,12 +102,8 @@ async function countWaiting(rig: Rig): Promise<{ waiting: number; done: number }
 
 /** Bytes in all streams, as the budget counts them. */
 async function countBytes(rig: Rig): Promise<number> {
-  let bytes = 0;
-  for (let shard = 0; shard < SHARDS; shard += 1) {
-    const [added, trimmed] = await rig.redis.hmget(shardKeys('lp', shard).state, 'bytesIn', 'bytesTrimmed');
-    bytes += Number(added ?? 0) - Number(trimmed ?? 0);
-  }
-  return bytes;
+  const shards = await rig.readShards();
+  return shards.reduce((sum, { heldBytes }) => sum + heldBytes, 0);
 }
 
 /** Starts ClickHouse again and waits until the shards have caught up with what arrives. */

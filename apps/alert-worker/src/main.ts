@@ -6,6 +6,7 @@ import { StoreError } from '@logpond/db/store-error';
 import { maskConfig, readConfig } from '@logpond/runtime/env';
 import { armFailpoints } from '@logpond/runtime/failpoint';
 import { startMetricsServer } from '@logpond/runtime/metrics';
+import { yieldToRequests } from '@logpond/runtime/priority';
 import { runProcess } from '@logpond/runtime/run';
 import { configSchema } from './config.ts';
 
@@ -20,6 +21,7 @@ await runProcess('alert-worker', async ({ stack, log, fail }) => {
   armFailpoints(config.FAILPOINT);
   log.level = config.LOG_LEVEL;
   log.info({ config: maskConfig(config) }, 'starting');
+  yieldToRequests();
   stack.use(await startMetricsServer(config.METRICS_PORT, config.METRICS_HOST));
   const redis = stack.use(await connectRedis(config));
   const leases = stack.use(

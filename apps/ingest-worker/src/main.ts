@@ -11,6 +11,7 @@ import { StoreError } from '@logpond/db/store-error';
 import { maskConfig, readConfig } from '@logpond/runtime/env';
 import { armFailpoints } from '@logpond/runtime/failpoint';
 import { startMetricsServer } from '@logpond/runtime/metrics';
+import { yieldToRequests } from '@logpond/runtime/priority';
 import { runProcess } from '@logpond/runtime/run';
 import { configSchema, readPacing } from './config.ts';
 import { findRetentionClass } from './plan.ts';
@@ -23,6 +24,7 @@ await runProcess('ingest-worker', async ({ signal, stack, log, fail }) => {
   log.level = config.LOG_LEVEL;
   armFailpoints(config.FAILPOINT);
   log.info({ config: maskConfig(config) }, 'starting');
+  yieldToRequests();
   stack.use(await startMetricsServer(config.METRICS_PORT, config.METRICS_HOST));
   const redis = stack.use(await connectRedis(config));
   const clickhouse = stack.use(connectClickHouse(config));

@@ -16,6 +16,8 @@ export type ShardState = {
   plan: string | undefined;
   fence: string;
   lease: string | undefined;
+  /** What its stream holds, as its budget counts it. */
+  heldBytes: number;
   isDraining: boolean;
   /** The server process that it was compared with ClickHouse for. */
   run: string | undefined;
@@ -45,8 +47,10 @@ export async function readShardState(redis: Redis, shard: number): Promise<Shard
     'epochFrom',
     'draining',
     'run',
+    'bytesIn',
+    'bytesTrimmed',
   ] as const;
-  const [epoch, next, done, plan, fence, epochFrom, draining, run] = await redis.hmget(keys.state, ...fields);
+  const [epoch, next, done, plan, fence, epochFrom, draining, run, bytesIn, bytesTrimmed] = await redis.hmget(keys.state, ...fields);
   const lease = (await redis.get(keys.lease('ingest'))) ?? undefined;
   return {
     shard,
@@ -57,6 +61,7 @@ export async function readShardState(redis: Redis, shard: number): Promise<Shard
     plan: plan ?? undefined,
     fence: fence ?? '0',
     lease,
+    heldBytes: Number(bytesIn ?? 0) - Number(bytesTrimmed ?? 0),
     isDraining: draining === '1',
     run: run ?? undefined,
   };
