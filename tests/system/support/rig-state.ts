@@ -50,7 +50,10 @@ export async function readShardState(redis: Redis, shard: number): Promise<Shard
     'bytesIn',
     'bytesTrimmed',
   ] as const;
-  const [epoch, next, done, plan, fence, epochFrom, draining, run, bytesIn, bytesTrimmed] = await redis.hmget(keys.state, ...fields);
+  const [epoch, next, done, plan, fence, epochFrom, draining, run, bytesIn, bytesTrimmed] = await redis.hmget(
+    keys.state,
+    ...fields,
+  );
   const lease = (await redis.get(keys.lease('ingest'))) ?? undefined;
   return {
     shard,
