@@ -5,13 +5,11 @@ import { shardKeys } from '@logpond/db/shard-map';
 import { readTailRange, ShardTail } from '@logpond/db/tail';
 import { waitFor } from '../support/wait.ts';
 import { beginEachTest, makeBlock, OTHER, PROJECT } from './stream-fixture.ts';
-import type { StreamFixture } from './stream-fixture.ts';
 
-let fixture: StreamFixture;
 let redis: RedisStore;
 let stream: LogStream;
 
-beginEachTest((begun) => ({ fixture, redis, stream } = begun));
+beginEachTest((begun) => ({ redis, stream } = begun));
 
 describe('tail', () => {
   const received = (): { offsets: number[]; gaps: [number, number][]; open: () => Promise<ShardTail> } => {
