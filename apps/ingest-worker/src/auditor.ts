@@ -8,7 +8,8 @@ import type { AuditRecord } from './audit-record.ts';
 import { countAlive, noteSurplus } from './complete.ts';
 import { mendRecord } from './mend.ts';
 import type { Mending } from './mend.ts';
-import { pause, retry } from './retry.ts';
+import { pause } from '@logpond/db/store-retry';
+import { retry } from './retry.ts';
 import { healRollUp } from './roll-up.ts';
 import type { Shard } from './shard.ts';
 

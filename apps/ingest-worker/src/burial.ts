@@ -9,7 +9,8 @@ import { encodeSeq } from '@logpond/log-block/entry-id';
 import { declareCounter, declareGauge } from '@logpond/runtime/metrics';
 import { overlapping } from './plan-rows.ts';
 import type { PlanRows, Window } from './plan-rows.ts';
-import { retry, ShardGivenBack } from './retry.ts';
+import { ShardGivenBack } from '@logpond/db/store-retry';
+import { retry } from './retry.ts';
 import type { Shard } from './shard.ts';
 
 /** A window that ClickHouse refuses, why, and what of it is stored all the same. */

@@ -4,7 +4,7 @@ import { encodeSeq } from '@logpond/log-block/entry-id';
 import { declareCounter, declareGauge } from '@logpond/runtime/metrics';
 import { canaryProjectOf } from './canary-project.ts';
 import { noteSurplus } from './complete.ts';
-import { pause } from './retry.ts';
+import { pause } from '@logpond/db/store-retry';
 import type { Shard } from './shard.ts';
 
 const TICK_MS = 1_000;

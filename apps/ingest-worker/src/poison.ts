@@ -4,7 +4,8 @@ import type { RefusedRows } from './burial.ts';
 import { complete } from './complete.ts';
 import type { PlanRows, Window } from './plan-rows.ts';
 import { RefusalCounter } from './refusals.ts';
-import { retry, ShardGivenBack } from './retry.ts';
+import { ShardGivenBack } from '@logpond/db/store-retry';
+import { retry } from './retry.ts';
 import type { Shard } from './shard.ts';
 
 /** So many single rows are buried of a plan, then as many windows of each of these sizes, and then whatever is left. */

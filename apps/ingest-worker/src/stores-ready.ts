@@ -1,7 +1,7 @@
 import type { Preparation } from '@logpond/db/prepare';
 import { StoreError } from '@logpond/db/store-error';
 import type { Log } from '@logpond/runtime/log';
-import { pause } from './retry.ts';
+import { pause } from '@logpond/db/store-retry';
 
 const PAUSE_MS = 500;
 

@@ -4,7 +4,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { fileURLToPath } from 'node:url';
 import type { StreamBlock } from '@logpond/db/stream-block';
-import { ShardGivenBack } from './retry.ts';
+import { ShardGivenBack } from '@logpond/db/store-retry';
 import type { Shard } from './shard.ts';
 import { frameBlock, TRIAL_READY } from './trial-frames.ts';
 

@@ -55,6 +55,14 @@ export type ShardKeys = {
   audits: string;
   tailed: string;
   tailChannel: string;
+  /** The alert rules in force at the alert worker's cursor. */
+  rules: string;
+  /** What a rule has counted and whether it fires; with '' the part that all rules have in common. */
+  window: (ruleId: string) => string;
+  /** Notifications that are not in the queue yet. */
+  outbox: string;
+  /** Firings and deliveries that are not in ClickHouse yet. */
+  history: string;
   lease: (consumer: Consumer) => string;
   idempotency: (projectId: string, keyHash: string) => string;
   /** A project's dead letters: their ids in order, what they are, and their entries. '-' for no project. */
@@ -75,6 +83,10 @@ export function shardKeys(prefix: string, shard: number): ShardKeys {
     audits: `${base}:audits`,
     tailed: `${base}:tailed`,
     tailChannel: `${base}:tail`,
+    rules: `${base}:rules`,
+    window: (ruleId) => `${base}:window:${ruleId}`,
+    outbox: `${base}:outbox`,
+    history: `${base}:history`,
     lease: (consumer) => `${base}:lease:${consumer}`,
     idempotency: (projectId, keyHash) => `${base}:idem:${projectId}:${keyHash}`,
     dead: (projectId) => ({

@@ -1,6 +1,6 @@
 import { readBlockHeader } from '@logpond/log-block/decode';
 import { BlockError } from '@logpond/log-block/layout';
-import { mapRedisError } from './connect.ts';
+import { askRedis } from './connect.ts';
 import type { RedisClient, RedisStore } from './connect.ts';
 import { RedisScript } from './redis-script.ts';
 import { shardKeys } from './shard-map.ts';
@@ -217,12 +217,7 @@ export class ShardTail implements AsyncDisposable {
 
   /** False: the shard has no epoch at the moment; the next renewal looks again. */
   async #enterEpoch(): Promise<boolean> {
-    let answer: (string | null)[];
-    try {
-      answer = await this.#reader.hmget(this.#keys.state, 'epoch', 'epochFrom');
-    } catch (error) {
-      throw mapRedisError(error);
-    }
+    const answer = await askRedis(this.#reader.hmget(this.#keys.state, 'epoch', 'epochFrom'));
     const epoch = Number(answer[0] ?? 0);
     if (epoch === 0) return false;
     if (epoch !== this.#epoch) {
@@ -277,13 +272,13 @@ async function findBlockBefore(
   keys: ShardKeys,
   offset: number,
 ): Promise<StreamBlock | undefined> {
-  let id: string | undefined;
-  try {
-    const [entry] = await client.xrevrangeBuffer(keys.log, `(${offset}-0`, '-', 'COUNT', 1);
-    id = entry?.[0].toString('latin1');
-  } catch (error) {
-    throw mapRedisError(error);
-  }
+  const findBefore = async (end: string): Promise<string | undefined> => {
+    const [entry] = await askRedis(client.xrevrangeBuffer(keys.log, end, '-', 'COUNT', 1));
+    return entry?.[0].toString('latin1');
+  };
+  let id = await findBefore(`(${offset}-0`);
+  // A change of rules: all that lie between two blocks carry the same offset.
+  if (id !== undefined && !id.endsWith('-0')) id = await findBefore(`(${Number.parseInt(id, 10)}-1`);
   if (id === undefined) return undefined;
   const [block] = await readBlocks(client, keys, { start: id, end: id, count: 1 });
   return block;

@@ -2,7 +2,8 @@
 -- Drops what every consumer is past and nobody may ask to replay any more.
 -- KEYS: log, state, marks. ARGV: now in ms, replay window in ms, window under pressure in ms,
 --       bytes that count as pressure, bytes above which there is no window, consumers….
--- Guarantees: nothing at or above the lowest cursor is dropped, whatever the pressure.
+-- Guarantees: nothing at or above the lowest cursor is dropped, whatever the pressure, and no change of rules before
+-- the alert worker has read it.
 -- Returns {the consumer that is furthest behind, bytes the stream still holds}.
 local floor, slowest = math.huge, ''
 for i = 6, #ARGV do
@@ -36,6 +37,9 @@ end
 if not trimmed then
   return { slowest, string.format('%.0f', held) }
 end
-redis.call('XTRIM', KEYS[1], 'MINID', trimmed .. '-0')
+-- Changes of rules that lie right below the cut may not have been read by the alert worker.
+local controls = tonumber(redis.call('HGET', KEYS[2], 'alert:controls') or 0)
+redis.call('XTRIM', KEYS[1], 'MINID',
+  string.format('%.0f-%.0f', tonumber(trimmed) - 1, controls + 1))
 redis.call('HSET', KEYS[2], 'bytesTrimmed', trimmedBytes)
 return { slowest, string.format('%.0f', tonumber(bytes[1] or 0) - tonumber(trimmedBytes)) }
