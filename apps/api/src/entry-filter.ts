@@ -1,9 +1,10 @@
 import { compileTextMatch } from '@logpond/db/full-text';
-import { toTraceKey } from '@logpond/db/trace-key';
 import type { BlockEntry } from '@logpond/log-block/decode';
 import { ApiError } from '@logpond/schema/api-error';
 import { LEVELS } from '@logpond/schema/log-entry';
 import type { LogFilter } from '@logpond/schema/log-query';
+import { parseMetadata, readMetadataValues, splitMetadataPath } from '@logpond/schema/metadata-path';
+import { toTraceKey } from '@logpond/schema/trace-key';
 
 export type EntryPredicate = (entry: BlockEntry) => boolean;
 
@@ -78,34 +79,14 @@ function normaliseTrace(traceId: string): string {
 
 /** The path is tried as nested keys and as one literal key with dots; fractions compare by value, as in a search. */
 function compileMetadata(path: string, values: ReadonlySet<string>): EntryPredicate {
-  const keyPaths = [[path], path.split('.')];
+  const keyPaths = splitMetadataPath(path);
   const numbers = new Set([...values].filter((value) => value.trim() !== '').map(Number));
   const isWanted = (found: unknown): boolean => {
     if (typeof found === 'string') return values.has(found);
-    if (typeof found === 'number' && !Number.isInteger(found)) return numbers.has(found);
-    return found !== undefined && values.has(JSON.stringify(found));
+    if (typeof found === 'number' && !Number.isSafeInteger(found)) return numbers.has(found);
+    return values.has(JSON.stringify(found));
   };
-  return (entry) => {
-    if (entry.metadataJson === '{}') return false;
-    const metadata: unknown = JSON.parse(entry.metadataJson, keepLongNumbers);
-    return keyPaths.some((keys) => isWanted(keys.reduce<unknown>(readKey, metadata)));
-  };
-}
-
-/** Integers beyond 2^53 compare by their digits. */
-function keepLongNumbers(
-  this: unknown,
-  _key: string,
-  value: unknown,
-  context?: { source?: string },
-): unknown {
-  return typeof value === 'number' && !Number.isSafeInteger(value) && Number.isInteger(value)
-    ? (context?.source ?? value)
-    : value;
-}
-
-function readKey(holder: unknown, key: string): unknown {
-  if (typeof holder !== 'object' || holder === null || Array.isArray(holder) || !Object.hasOwn(holder, key))
-    return undefined;
-  return Reflect.get(holder, key);
+  return (entry) =>
+    entry.metadataJson !== '{}' &&
+    readMetadataValues(parseMetadata(entry.metadataJson), keyPaths).some(isWanted);
 }

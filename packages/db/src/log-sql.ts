@@ -1,10 +1,10 @@
 import type { LogFilter, LogQuery, SearchMode } from '@logpond/schema/log-query';
+import { toTraceKey } from '@logpond/schema/trace-key';
 import type { BoundQuery } from './clickhouse.ts';
 import { parseFullText } from './full-text.ts';
 import { matchMetadata } from './metadata-sql.ts';
 import type { SearchPosition } from './search-cursor.ts';
 import { SqlBindings } from './sql-bindings.ts';
-import { toTraceKey } from './trace-key.ts';
 
 /** The wall between tenants in SQL: whose entries a query may see, and how far back. */
 export type ReadScope = {
@@ -183,7 +183,7 @@ function matchSubstring(bindings: SqlBindings, text: string): string {
 }
 
 /** A UUID and its 32-hex form in any letter case are one trace; any other text is compared as it was sent. */
-function matchTrace(bindings: SqlBindings, traceId: string): string {
+export function matchTrace(bindings: SqlBindings, traceId: string): string {
   const hex = toTraceKey(traceId);
   if (hex === undefined) {
     return `(trace_form = 'text' AND trace_text = ${bindings.bind('String', traceId)})`;

@@ -87,24 +87,27 @@ function normaliseCondition(condition: AlertCondition): AlertCondition {
   return { ...condition, value };
 }
 
+/** The fields of a condition, each by itself. */
+export const alertConditionShape = {
+  field: z
+    .string()
+    .max(512)
+    .regex(
+      /^(?:level|service|message|trace_id|metadata\.[^]+)$/,
+      'expected level, service, message, trace_id or metadata.<path>',
+    ),
+  operator: z.enum(ALERT_OPERATORS),
+  value: z
+    .union([alertScalarSchema, z.array(alertScalarSchema).min(1).max(VALUES_MAX)])
+    .nullish()
+    .transform((value) => value ?? undefined),
+  threshold: alertThresholdSchema,
+  timeWindow: alertDurationSchema,
+};
+
 /** `condition` of a rule: its value fits its field and operator; levels come out in lower case. */
 export const alertConditionSchema = z
-  .strictObject({
-    field: z
-      .string()
-      .max(512)
-      .regex(
-        /^(?:level|service|message|trace_id|metadata\.[^]+)$/,
-        'expected level, service, message, trace_id or metadata.<path>',
-      ),
-    operator: z.enum(ALERT_OPERATORS),
-    value: z
-      .union([alertScalarSchema, z.array(alertScalarSchema).min(1).max(VALUES_MAX)])
-      .nullish()
-      .transform((value) => value ?? undefined),
-    threshold: alertThresholdSchema,
-    timeWindow: alertDurationSchema,
-  })
+  .strictObject(alertConditionShape)
   .superRefine((condition, context) => {
     const message = explainValue(condition);
     if (message !== undefined) context.addIssue({ code: 'custom', path: ['value'], message });

@@ -91,6 +91,16 @@ describe('alertRuleInputSchema', () => {
       'notifications.0.config.recipients.0',
     ],
     [
+      {
+        ...SHAPE_A,
+        notifications: [1, 2, 3].map((of) => ({
+          type: 'email',
+          config: { recipients: Array.from({ length: 7 }, (_, n) => `r${n}-${of}@example.com`) },
+        })),
+      },
+      'notifications',
+    ],
+    [
       { ...SHAPE_A, notifications: [{ type: 'webhook', config: { url: 'ftp://a.b' } }] },
       'notifications.0.config.url',
     ],

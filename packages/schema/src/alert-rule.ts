@@ -17,7 +17,8 @@ const RECIPIENTS_MAX = 20;
 const MINUTE_MS = 60_000;
 const NOTIFICATIONS_MAX = 20;
 
-type AlertNotification =
+/** Whom a rule tells. In a stored rule the secret and the values of the headers are sealed texts. */
+export type AlertNotification =
   | { type: 'email'; config: { recipients: string[] } }
   | {
       type: 'webhook';
@@ -34,6 +35,9 @@ export type AlertRuleDraft = {
   renotifyAfter?: string | null | undefined;
   notifyResolved?: boolean | undefined;
 };
+
+/** What stands for a secret that is kept and not shown; sent back, it keeps what is kept. */
+export const MASKED_SECRET = '***';
 
 const levelSchema = z
   .string()
@@ -71,7 +75,18 @@ const notificationSchema = z.discriminatedUnion('type', [
   }),
 ]);
 
-const commonShape = {
+export const alertNotificationsSchema = z
+  .array(notificationSchema)
+  .max(NOTIFICATIONS_MAX)
+  .superRefine((notifications, context) => {
+    const count = notifications.flatMap(recipientsOf).length;
+    if (count <= RECIPIENTS_MAX) return;
+    const message = `expected at most ${RECIPIENTS_MAX} recipients in a rule, got ${count}`;
+    context.addIssue({ code: 'custom', message });
+  });
+
+/** What both shapes have in common. */
+export const alertCommonShape = {
   name: z.string().trim().min(1).max(200),
   enabled: z.boolean(),
   service: z.string().min(1).max(100).nullish(),
@@ -81,35 +96,52 @@ const commonShape = {
 
 /** Shape A of interface.md. */
 const conditionRuleSchema = z.strictObject({
-  ...commonShape,
+  ...alertCommonShape,
   condition: alertConditionSchema,
-  notifications: z.array(notificationSchema).max(NOTIFICATIONS_MAX),
+  notifications: alertNotificationsSchema,
 });
 
-/** Shape B of interface.md; its timeWindow is in minutes. */
+/** The fields of shape B of interface.md that shape A says otherwise; its timeWindow is in minutes. */
+export const alertFlatShape = {
+  level: z.array(levelSchema).min(1).max(LEVELS.length),
+  threshold: alertThresholdSchema,
+  timeWindow: z
+    .int()
+    .min(1)
+    .max(ALERT_WINDOW_MAX_MS / MINUTE_MS)
+    .describe('Minutes'),
+  emailRecipients: recipientsSchema,
+};
+
 const flatRuleSchema = z
-  .strictObject({
-    ...commonShape,
-    level: z.array(levelSchema).min(1).max(LEVELS.length),
-    threshold: alertThresholdSchema,
-    timeWindow: z
-      .int()
-      .min(1)
-      .max(ALERT_WINDOW_MAX_MS / MINUTE_MS)
-      .describe('Minutes'),
-    emailRecipients: recipientsSchema,
-  })
-  .transform(({ level, threshold, timeWindow, emailRecipients, ...common }): AlertRuleDraft => {
-    const levels = [...new Set(level)];
-    const value = levels.length === 1 ? levels[0] : levels;
-    const operator = levels.length === 1 ? 'equals' : 'in';
-    return {
-      ...common,
-      condition: { field: 'level', operator, value, threshold, timeWindow: `${timeWindow}m` },
-      notifications:
-        emailRecipients.length === 0 ? [] : [{ type: 'email', config: { recipients: emailRecipients } }],
-    };
-  });
+  .strictObject({ ...alertCommonShape, ...alertFlatShape })
+  .transform(({ level, threshold, timeWindow, emailRecipients, ...common }): AlertRuleDraft => ({
+    ...common,
+    condition: { ...conditionOfLevels(level), threshold, timeWindow: windowOfMinutes(timeWindow) },
+    notifications: notificationsOf(emailRecipients),
+  }));
+
+/** The condition that a list of levels stands for. */
+export function conditionOfLevels(
+  level: readonly Level[],
+): Pick<AlertCondition, 'field' | 'operator' | 'value'> {
+  const levels = [...new Set(level)];
+  if (levels.length === 1) return { field: 'level', operator: 'equals', value: levels[0] };
+  return { field: 'level', operator: 'in', value: levels };
+}
+
+export function windowOfMinutes(minutes: number): string {
+  return `${minutes}m`;
+}
+
+/** The notifications that a list of addresses stands for. */
+export function notificationsOf(recipients: string[]): AlertNotification[] {
+  return recipients.length === 0 ? [] : [{ type: 'email', config: { recipients } }];
+}
+
+function recipientsOf(notification: AlertNotification): string[] {
+  return notification.type === 'email' ? notification.config.recipients : [];
+}
 
 /** JSON Schema of what may be sent, to be put inside another schema. */
 function describeShape(shape: z.ZodType): object {
@@ -117,7 +149,14 @@ function describeShape(shape: z.ZodType): object {
   return schema;
 }
 
-function isFlatShape(body: unknown): boolean {
+/** JSON Schema of both shapes. */
+export const ALERT_RULE_SHAPES: object[] = [
+  describeShape(conditionRuleSchema),
+  describeShape(flatRuleSchema),
+];
+
+/** Whether a body is meant as shape B, however incomplete. */
+export function isFlatShape(body: unknown): boolean {
   if (typeof body !== 'object' || body === null || 'condition' in body) return false;
   return 'level' in body || 'threshold' in body || 'timeWindow' in body || 'emailRecipients' in body;
 }
@@ -128,7 +167,7 @@ function isFlatShape(body: unknown): boolean {
  */
 export const alertRuleInputSchema = z
   .unknown()
-  .meta({ anyOf: [describeShape(conditionRuleSchema), describeShape(flatRuleSchema)] })
+  .meta({ anyOf: ALERT_RULE_SHAPES })
   .transform((body, context): AlertRuleDraft => {
     const outcome = isFlatShape(body) ? flatRuleSchema.safeParse(body) : conditionRuleSchema.safeParse(body);
     if (outcome.success) return outcome.data;
@@ -175,11 +214,10 @@ export function flattenAlertRule(draft: AlertRuleDraft): {
   emailRecipients: string[];
 } {
   const { condition, notifications } = draft;
-  const recipients = notifications.flatMap((one) => (one.type === 'email' ? one.config.recipients : []));
   return {
     level: condition.field === 'level' ? LEVELS.filter((_, index) => matchesLevel(condition, index + 1)) : [],
     threshold: condition.threshold,
     timeWindow: Math.ceil((parseDurationMs(condition.timeWindow) ?? 0) / MINUTE_MS),
-    emailRecipients: [...new Set(recipients)],
+    emailRecipients: [...new Set(notifications.flatMap(recipientsOf))],
   };
 }
