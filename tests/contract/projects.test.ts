@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { waitFor } from '../support/wait.ts';
 import { expectError, expectJson, openContractApi } from './contract-fixture.ts';
@@ -10,7 +11,7 @@ let api: ContractApi;
 let ann: TestTenant;
 let bob: TestTenant;
 beforeAll(async () => {
-  api = await openContractApi();
+  api = await openContractApi({ SECRET_KEYS: `k1:${randomBytes(32).toString('base64')}` });
   ann = await api.createTenant('ann');
   bob = await api.createTenant('bob');
 });

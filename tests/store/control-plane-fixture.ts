@@ -5,17 +5,26 @@ import { join } from 'node:path';
 import { spawnRedis } from '@logpond/standalone/redis';
 import { Redis } from 'ioredis';
 import { Accounts } from '@logpond/db/accounts';
+import { AlertRules } from '@logpond/db/alert-rules';
 import { connectRedis } from '@logpond/db/connect';
 import type { RedisStore } from '@logpond/db/connect';
 import { ControlStore } from '@logpond/db/control-store';
 import { Organizations } from '@logpond/db/organizations';
 import { Projects } from '@logpond/db/projects';
+import { RuleStream } from '@logpond/db/rule-stream';
+import type { SecretSealer } from '@logpond/db/sealed-secret';
+import { shardKeys } from '@logpond/db/shard-map';
 
 export const operator = { kind: 'operator' } as const;
 export const PASSWORD = 'correct horse battery staple';
 
 /** An empty installation; `another` is one more process of it. */
-export type Installation = { prefix: string; control: ControlStore; another: () => Promise<ControlStore> };
+export type Installation = {
+  prefix: string;
+  control: ControlStore;
+  store: RedisStore;
+  another: () => Promise<ControlStore>;
+};
 
 /** A redis-server of its own for the store tests of the control plane; `raw` looks behind the store's back. */
 export class TestRedis implements AsyncDisposable {
@@ -35,7 +44,7 @@ export class TestRedis implements AsyncDisposable {
   async openInstallation(): Promise<Installation> {
     this.#installations += 1;
     const prefix = `t${this.#installations}`;
-    const another = async (): Promise<ControlStore> => {
+    const connect = async (): Promise<RedisStore> => {
       const store = await connectRedis({
         REDIS_URL: this.#url,
         KEY_PREFIX: prefix,
@@ -43,9 +52,11 @@ export class TestRedis implements AsyncDisposable {
         REDIS_BUDGET_BYTES: 268_435_456,
       });
       this.#opened.push(store);
-      return new ControlStore(store);
+      return store;
     };
-    return { prefix, control: await another(), another };
+    const store = await connect();
+    const another = async (): Promise<ControlStore> => new ControlStore(await connect());
+    return { prefix, control: new ControlStore(store), store, another };
   }
 
   /** Closes the connections of all installations so far. */
@@ -77,6 +88,16 @@ export async function startTestRedis(): Promise<TestRedis> {
     }
     await rm(dataDir, { recursive: true, force: true });
   });
+}
+
+/** Alert rules of an installation with one shard; unless it is prepared, no change of a rule can be told. */
+export async function openAlertRules(
+  { control, store }: Installation,
+  options: { sealer?: SecretSealer | undefined; isPrepared?: boolean } = {},
+): Promise<AlertRules> {
+  const { state } = shardKeys(store.prefix, 0);
+  if (options.isPrepared !== false) await store.client.hset(state, 'epoch', '1', 'next', '1');
+  return new AlertRules(control, { stream: new RuleStream(store), shards: 1, sealer: options.sealer });
 }
 
 /** A user who owns an organization with one project. */

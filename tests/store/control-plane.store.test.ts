@@ -1,10 +1,10 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { Accounts } from '@logpond/db/accounts';
-import { AlertRules } from '@logpond/db/alert-rules';
 import {
   PASSWORD,
   countFulfilled,
   createProject,
+  openAlertRules,
   operator,
   startTestRedis,
 } from './control-plane-fixture.ts';
@@ -151,9 +151,9 @@ describe('organizations, projects and rules', () => {
   });
 
   it('S59: a project has at most 500 rules, also in a race for the last place', async () => {
-    const { control } = await redis.openInstallation();
-    const { projectId } = await createProject(control);
-    const rules = new AlertRules(control);
+    const installation = await redis.openInstallation();
+    const { projectId } = await createProject(installation.control);
+    const rules = await openAlertRules(installation);
     const condition = {
       field: 'level',
       operator: 'equals',

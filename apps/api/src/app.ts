@@ -12,6 +12,8 @@ import { makeHandler } from './serve-route.ts';
 
 export type ApiApp = Hono<RequestEnv>;
 
+type RouteHandler = ReturnType<typeof makeHandler>;
+
 /** The whole HTTP interface, for `serve` and for tests in process. */
 export function createApp(deps: ApiDeps): ApiApp {
   return buildApp(listRoutes(deps), deps);
@@ -27,17 +29,26 @@ export function buildApp(routes: readonly RouteDeclaration[], deps: ApiDeps): Ap
   assertRoutes(routes);
   const app: ApiApp = new Hono<RequestEnv>();
   const prefixes = deps.config.BASE_PATH === '' ? [''] : [deps.config.BASE_PATH, ''];
-  const known = new Map<string, RouteDeclaration[]>();
+  // By path, whatever its parameters are called.
+  const known = new Map<string, { path: string; route: RouteDeclaration; handler: RouteHandler }[]>();
   for (const route of inMatchingOrder(routes)) {
     const handler = makeHandler(route, deps);
     for (const prefix of prefixes) {
       const path = `${prefix}${route.isAtRoot === true ? '' : '/api/v1'}${route.path}`;
-      app.on(route.method, path, handler);
-      known.set(path, [...(known.get(path) ?? []), route]);
+      const shape = path.replace(/:\w+/g, ':');
+      known.set(shape, [...(known.get(shape) ?? []), { path, route, handler }]);
     }
   }
-  // What no method above took: a known path with another method, or OPTIONS.
-  for (const [path, siblings] of known) app.all(path, makeMethodFallback(siblings, deps));
+  for (const siblings of known.values()) {
+    for (const { path, route, handler } of siblings) app.on(route.method, path, handler);
+    // What no method above took: a known path with another method, or OPTIONS. Before the paths that follow, so that
+    // DELETE /alerts/history is never taken for the deletion of a rule.
+    const fallback = makeMethodFallback(
+      siblings.map(({ route }) => route),
+      deps,
+    );
+    if (siblings[0] !== undefined) app.all(siblings[0].path, fallback);
+  }
   app.notFound((context) =>
     refuse(context, deps, new ApiError('NOT_FOUND', { public: describeMiss(context) })),
   );

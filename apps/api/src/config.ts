@@ -1,5 +1,6 @@
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { secretKeysShape } from '@logpond/db/sealed-secret';
 import { checkRedisMode, storeSettingsShape } from '@logpond/db/settings';
 import { basePathSetting, processSettingsShape } from '@logpond/runtime/settings';
 import { z } from 'zod';
@@ -9,6 +10,7 @@ export const configSchema = z
   .object({
     ...storeSettingsShape,
     ...processSettingsShape,
+    ...secretKeysShape,
     PORT: z.coerce.number().int().min(0).max(65_535).default(8080),
     HOST: z.string().min(1).default('127.0.0.1'),
     /** Prefix under which every route also answers, for a reverse proxy that does not cut it off. */

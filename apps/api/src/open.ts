@@ -1,5 +1,8 @@
 import { Accounts } from '@logpond/db/accounts';
+import { AlertHistory } from '@logpond/db/alert-history';
+import { AlertQueries } from '@logpond/db/alert-queries';
 import { AlertRules } from '@logpond/db/alert-rules';
+import { readRuleStates } from '@logpond/db/alert-windows';
 import { ApiKeys } from '@logpond/db/api-keys';
 import { connectClickHouse } from '@logpond/db/clickhouse';
 import type { ClickHouseStore } from '@logpond/db/clickhouse';
@@ -10,9 +13,12 @@ import { DeadLetters } from '@logpond/db/dead-letters';
 import { LogStore } from '@logpond/db/log-store';
 import { LogStream } from '@logpond/db/log-stream';
 import { checkSchema } from '@logpond/db/migrate';
+import { NotificationQueue } from '@logpond/db/notification-queue';
 import { Organizations } from '@logpond/db/organizations';
 import { isAdmitting } from '@logpond/db/prepare';
 import { Projects } from '@logpond/db/projects';
+import { RuleStream } from '@logpond/db/rule-stream';
+import { SecretSealer } from '@logpond/db/sealed-secret';
 import type { Log } from '@logpond/runtime/log';
 import { createApp } from './app.ts';
 import type { ApiApp } from './app.ts';
@@ -64,7 +70,7 @@ export async function openApi(
     apiKeys,
     organizations: new Organizations(control, { now }),
     projects: new Projects(control, { now }),
-    alertRules: new AlertRules(control, { now }),
+    ...(await openAlerts({ config, redis, clickhouse, control, stack, now })),
     clickhouse,
     logStore: new LogStore(clickhouse, { cursorSecret: await installationSecret(control), now }),
     stream,
@@ -83,6 +89,36 @@ export async function openApi(
     app: createApp(deps),
     deps,
     waitForSchema: async (signal) => schema.wait(async () => checkSchema(clickhouse), signal, log),
+  };
+}
+
+type AlertDeps = Pick<
+  ApiDeps,
+  'alertRules' | 'alertHistory' | 'alertQueries' | 'ruleStates' | 'notifications'
+>;
+
+type Opened = {
+  config: ApiConfig;
+  redis: RedisStore;
+  clickhouse: ClickHouseStore;
+  control: ControlStore;
+  stack: AsyncDisposableStack;
+  now: () => number;
+};
+
+/** What the routes of alerts need; the work itself is done by the alert worker. */
+async function openAlerts({ config, redis, clickhouse, control, stack, now }: Opened): Promise<AlertDeps> {
+  return {
+    alertRules: new AlertRules(control, {
+      now,
+      stream: new RuleStream(redis),
+      shards: config.SHARDS,
+      sealer: SecretSealer.parse(config.SECRET_KEYS),
+    }),
+    alertHistory: new AlertHistory(clickhouse),
+    alertQueries: new AlertQueries(clickhouse),
+    ruleStates: async (projectId, ruleIds) => readRuleStates(redis, projectId, ruleIds),
+    notifications: stack.use(await NotificationQueue.open(config)),
   };
 }
 

@@ -4,6 +4,7 @@ import { createDocument } from 'zod-openapi';
 import type {
   ZodOpenApiOperationObject,
   ZodOpenApiPathsObject,
+  ZodOpenApiResponseObject,
   ZodOpenApiResponsesObject,
 } from 'zod-openapi';
 import packageJson from '../package.json' with { type: 'json' };
@@ -48,14 +49,11 @@ function describeOperation(route: RouteDeclaration): ZodOpenApiOperationObject {
     ...(route.body === undefined
       ? {}
       : { requestBody: { required: true, content: describeContent(route.body.content) } }),
-    ...(parameters.length === 0 && query === undefined
-      ? {}
-      : {
-          requestParams: {
-            ...(parameters.length === 0 ? {} : { path: z.object(Object.fromEntries(parameters)) }),
-            ...(query === undefined ? {} : { query }),
-          },
-        }),
+    requestParams: {
+      ...(parameters.length === 0 ? {} : { path: z.object(Object.fromEntries(parameters)) }),
+      ...(query === undefined ? {} : { query }),
+      ...(route.headers === undefined ? {} : { header: z.object(route.headers.shape) }),
+    },
     responses: describeAnswers(route),
   };
 }
@@ -99,17 +97,17 @@ function describeAnswers(route: RouteDeclaration): ZodOpenApiResponsesObject {
   return responses;
 }
 
-function describeAnswer(spec: AnswerSpec): { description: string; content?: Content } {
-  if (spec.contentType !== undefined)
-    return { description: spec.description, content: { [spec.contentType]: { schema: z.string() } } };
-  if (spec.schema === undefined) return { description: spec.description };
-  return { description: spec.description, content: { 'application/json': { schema: spec.schema } } };
+function describeAnswer({ description, contentType, schema, headers }: AnswerSpec): ZodOpenApiResponseObject {
+  const described = { description, ...(headers === undefined ? {} : { headers }) };
+  if (contentType !== undefined) return { ...described, content: { [contentType]: { schema: z.string() } } };
+  if (schema === undefined) return described;
+  return { ...described, content: { 'application/json': { schema } } };
 }
 
 function errorStatuses(route: RouteDeclaration): number[] {
   const needsRight = route.access.kind !== 'public';
   return [
-    ...(route.query !== undefined || route.body !== undefined ? [400] : []),
+    ...(route.query !== undefined || route.body !== undefined || route.headers !== undefined ? [400] : []),
     ...(needsRight ? [401, 403] : []),
     ...(route.path.includes(':') || route.access.kind === 'apiKeyOrSession' ? [404] : []),
     ...(route.body === undefined ? [] : [409, 413, 415]),

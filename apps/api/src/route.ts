@@ -60,17 +60,19 @@ type ParamNames<Path extends string> = Path extends `${string}:${infer Name}/${i
 
 type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
-/** What a handler is given: everything is checked, nothing of HTTP is left but headers. */
-export type RouteRequest<A extends Access, Path extends string, Query, Body> = {
+/** What a handler is given: everything is checked, and of the headers there is what the route declares. */
+export type RouteRequest<A extends Access, Path extends string, Query, Body, Headers = unknown> = {
   requestId: string;
   isHead: boolean;
   params: Record<ParamNames<Path>, string>;
   query: Query;
   body: Body;
+  headers: Headers;
   caller: CallerOf<A>;
   /** Address of the peer; absent in process. Proxy headers are not believed. */
   ip: string | undefined;
-  header: (name: string) => string | undefined;
+  /** What the client calls this server, as it was sent. */
+  host: string | undefined;
 };
 
 /** How a route reads its query parameters; `schema` documents what `parse` accepts. */
@@ -78,6 +80,9 @@ export type QuerySpec<Query> = {
   schema: z.ZodObject;
   parse: (params: URLSearchParams, nowMs: number) => Query;
 };
+
+/** Request headers that a route understands, by their usual spelling; all texts. The handler gets what comes out. */
+export type HeadersSpec<Headers> = z.ZodType<Headers> & { shape: Readonly<Record<string, z.ZodType>> };
 
 /**
  * What a handler answers: a `value` goes through the declared schema of its status, so that nothing
@@ -92,13 +97,20 @@ export type Answer = {
   cookies?: readonly string[];
 };
 
-export type AnswerSpec = { description: string; schema?: z.ZodType; contentType?: string };
+export type AnswerSpec = {
+  description: string;
+  schema?: z.ZodType;
+  contentType?: string;
+  /** Headers of this answer that are the route's own. */
+  headers?: z.ZodObject;
+};
 
 export type RouteDeclaration<
   A extends Access = Access,
   Path extends string = string,
   Query = unknown,
   Body = unknown,
+  Headers = unknown,
 > = {
   method: Method;
   /** With `:name` for parameters, UUIDs unless `paramPatterns` names them; below /api/v1 unless `isAtRoot`. */
@@ -116,9 +128,10 @@ export type RouteDeclaration<
   guard?(caller: CallerOf<A>): void;
   query?: QuerySpec<Query>;
   body?: BodySpec<Body>;
+  headers?: HeadersSpec<Headers>;
   answers: Readonly<Record<number, AnswerSpec>>;
   // A method, not a property: a list of routes holds handlers of different requests.
-  handle(request: RouteRequest<A, Path, Query, Body>): Answer | Promise<Answer>;
+  handle(request: RouteRequest<A, Path, Query, Body, Headers>): Answer | Promise<Answer>;
 };
 
 /** Declares a route; the types of the request follow from the declaration. */
@@ -127,7 +140,8 @@ export function declareRoute<
   const Path extends string,
   Query = undefined,
   Body = undefined,
->(route: RouteDeclaration<A, Path, Query, Body>): RouteDeclaration {
+  Headers = undefined,
+>(route: RouteDeclaration<A, Path, Query, Body, Headers>): RouteDeclaration {
   return route as unknown as RouteDeclaration;
 }
 

@@ -9,9 +9,9 @@ import type { BodyLease } from './body-memory.ts';
 import { readCredentials } from './credentials.ts';
 import type { Credentials } from './credentials.ts';
 import { logFault, renderError, retryAfterOf, toApiError } from './errors.ts';
-import { parseMediaType } from './request-body.ts';
+import { parseBySchema, parseMediaType } from './request-body.ts';
 import type { BodySpec } from './request-body.ts';
-import type { Access, Answer, Caller, RouteDeclaration, RouteRequest, Tenant } from './route.ts';
+import type { Access, Answer, Caller, HeadersSpec, RouteDeclaration, RouteRequest, Tenant } from './route.ts';
 import type { RequestEnv } from './request-env.ts';
 
 type AnyRequest = RouteRequest<Access, string, unknown, unknown>;
@@ -99,10 +99,12 @@ async function answerExchange(exchange: Exchange): Promise<Answer> {
     const body = route.body === undefined ? undefined : await readDeclaredBody(exchange, route.body, lease);
     caller = await bindBodyTenant(route.access, caller, body, deps);
     const query = route.query?.parse(search, deps.now());
+    const headers = route.headers && readHeaders(route.headers, header);
     const answer = await route.handle({
       ...describeRequest(exchange),
       query,
       body,
+      headers,
       caller: caller as AnyRequest['caller'],
     });
     isDone = true;
@@ -111,6 +113,12 @@ async function answerExchange(exchange: Exchange): Promise<Answer> {
     // A handler that failed may have left the body in a queue: its buffer is not used again.
     lease.release(isDone);
   }
+}
+
+/** The headers that a route declares; others are none of its business. @throws {ApiError} VALIDATION_ERROR. */
+function readHeaders(spec: HeadersSpec<unknown>, header: Exchange['header']): unknown {
+  const sent = Object.keys(spec.shape).map((name) => [name, header(name)] as const);
+  return parseBySchema(spec, Object.fromEntries(sent.filter(([, value]) => value !== undefined)));
 }
 
 /** What cannot be the id of anything names nothing; only such a text may become part of a store's key. */
@@ -127,10 +135,10 @@ function describeRequest({
   header,
   params,
   context,
-}: Exchange): Omit<AnyRequest, 'query' | 'body' | 'caller'> {
+}: Exchange): Omit<AnyRequest, 'query' | 'body' | 'headers' | 'caller'> {
   return {
     requestId,
-    header,
+    host: header('host'),
     params: Object.fromEntries(
       Object.entries(params).map(([name, value]) => [
         name,

@@ -70,7 +70,7 @@ export async function chooseClickHouse(
   };
 }
 
-/** The environment by which every process finds the stores; what the user set beside passes through. */
+/** The environment by which every process finds the stores and reads what is sealed there; what the user set beside passes through. */
 export function renderStoreEnvironment(
   config: LauncherConfig,
   redis: Store,
@@ -91,6 +91,16 @@ export function renderStoreEnvironment(
     CLICKHOUSE_URL_FILE: '',
     ...(clickhouse.embedded ? engine : {}),
     SHARDS: String(config.SHARDS),
+    SECRET_KEYS: config.SECRET_KEYS ?? secrets.secretKeys,
+    SECRET_KEYS_FILE: '',
+  };
+}
+
+/** How the alert worker tells people from this machine. */
+export function renderAlertEnvironment(config: LauncherConfig, dataDir: DataDir): Record<string, string> {
+  return {
+    PUBLIC_URL: config.PUBLIC_URL ?? config.url,
+    MAIL_OUTBOX_DIR: config.MAIL_OUTBOX_DIR ?? dataDir.resolve('outbox'),
   };
 }
 

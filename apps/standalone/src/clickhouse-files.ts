@@ -38,7 +38,7 @@ const CONFIG = `<clickhouse>
 /** Wall 2 of tenant isolation (security.md §5): no tag, no rows. Tables need not exist yet. */
 const ROW_POLICY =
   "project_id = toUUIDOrZero(getSetting('log_comment')) OR getSetting('log_comment') = '#internal'";
-const TENANT_TABLES = ['logs', 'logs_hourly'];
+const TENANT_TABLES = ['logs', 'logs_hourly', 'alert_firings', 'alert_deliveries'];
 
 /**
  * The engine knows one user, `default`, whatever the HTTP front calls it. Its grants name what Logpond does;

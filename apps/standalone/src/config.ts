@@ -26,6 +26,12 @@ const configSchema = z
     SHARDS: storeSettingsShape.SHARDS.unwrap().default(2),
     REDIS_MODE: storeSettingsShape.REDIS_MODE,
     REDIS_WAIT_REPLICAS: storeSettingsShape.REDIS_WAIT_REPLICAS,
+    /** Without it, a key made at the first start seals the secrets of rules. */
+    SECRET_KEYS: z.string().optional(),
+    /** Where links in notifications lead; without it, to this machine. */
+    PUBLIC_URL: z.url({ protocol: /^https?$/ }).optional(),
+    /** Where mail is written as files while there is no SMTP_URL. */
+    MAIL_OUTBOX_DIR: z.string().optional(),
   })
   .superRefine(({ REDIS_URL, REDIS_MODE, REDIS_WAIT_REPLICAS }, context) => {
     if (REDIS_URL !== undefined) return;

@@ -4,16 +4,25 @@ import { z } from 'zod';
 import { writeAtomically } from './data-dir.ts';
 import type { DataDir } from './data-dir.ts';
 
-const secretsSchema = z.object({ redisPassword: z.string(), clickhousePassword: z.string() });
+const secretsSchema = z.object({
+  redisPassword: z.string().default(createPassword),
+  clickhousePassword: z.string().default(createPassword),
+  /** Seals what users entrust to rules, as SECRET_KEYS takes it. */
+  secretKeys: z.string().default(() => `first:${randomBytes(32).toString('base64')}`),
+});
 
 export type Secrets = z.infer<typeof secretsSchema>;
 
-/** The passwords of the embedded stores, made at the first start; `<data dir>/secrets.json`, mode 0600. */
+/**
+ * The passwords of the embedded stores and the key of the secrets in them: `<data dir>/secrets.json`, mode 0600. What
+ * is missing there is made.
+ */
 export function readSecrets(dataDir: DataDir): Secrets {
   const file = dataDir.resolve('secrets.json');
-  if (existsSync(file)) return secretsSchema.parse(JSON.parse(readFileSync(file, 'utf8')));
-  const secrets = { redisPassword: createPassword(), clickhousePassword: createPassword() };
-  writeAtomically(file, `${JSON.stringify(secrets, null, 2)}\n`);
+  const text = existsSync(file) ? readFileSync(file, 'utf8') : '{}';
+  const secrets = secretsSchema.parse(JSON.parse(text));
+  const complete = `${JSON.stringify(secrets, null, 2)}\n`;
+  if (complete !== text) writeAtomically(file, complete);
   return secrets;
 }
 

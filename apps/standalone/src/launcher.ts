@@ -2,7 +2,13 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { EXIT_CONFIG } from '@logpond/runtime/env';
-import { chooseClickHouse, chooseRedis, renderAppSpec, renderStoreEnvironment } from './children.ts';
+import {
+  chooseClickHouse,
+  chooseRedis,
+  renderAlertEnvironment,
+  renderAppSpec,
+  renderStoreEnvironment,
+} from './children.ts';
 import type { Store } from './children.ts';
 import type { LauncherConfig } from './config.ts';
 import { DataDir, LauncherError } from './data-dir.ts';
@@ -77,7 +83,7 @@ async function startAll(
   const env = renderStoreEnvironment(config, redis, clickhouse, secrets);
   say('starting the api and the workers');
   supervisor.start(renderAppSpec('ingest-worker', env));
-  supervisor.start(renderAppSpec('alert-worker', env));
+  supervisor.start(renderAppSpec('alert-worker', { ...env, ...renderAlertEnvironment(config, dataDir) }));
   const apiEnv = {
     PORT: String(config.PORT),
     HOST: config.HOST,

@@ -28,10 +28,10 @@ export function authRoutes(deps: AuthDeps): RouteDeclaration[] {
       summary: 'Log in with e-mail and password',
       body: jsonBody(loginRequestSchema),
       answers: { 200: { description: 'A session of 30 days', schema: sessionAnswerSchema } },
-      handle: async ({ body, ip, header }) => {
+      handle: async ({ body, ip, host }) => {
         const session = await accounts.login(body.email, body.password, ip);
         if (session === undefined) throw new ApiError('INVALID_CREDENTIALS');
-        return grant(200, session, header('host'));
+        return grant(200, session, host);
       },
     }),
     declareRoute({
@@ -45,7 +45,7 @@ export function authRoutes(deps: AuthDeps): RouteDeclaration[] {
       handle: async (request) => {
         const session = await accounts.register(actorOf(request), request.body, { signup: config.SIGNUP });
         await setup.open();
-        return grant(201, session, request.header('host'));
+        return grant(201, session, request.host);
       },
     }),
     ...ownSessionRoutes(deps),

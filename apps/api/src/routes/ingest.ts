@@ -1,6 +1,7 @@
 import { ApiError } from '@logpond/schema/api-error';
 import { ingestReceiptSchema, ingestRequestSchema } from '@logpond/schema/log-batch';
 import { logEntrySchema } from '@logpond/schema/log-entry';
+import { z } from 'zod';
 import type { ApiDeps } from '../api-deps.ts';
 import { nameMediaType } from '../request-body.ts';
 import type { BodySpec } from '../request-body.ts';
@@ -33,6 +34,31 @@ const batchBody: BodySpec<Batch> = {
   parse: (bytes, mediaType) => ({ bytes, format: NDJSON_TYPES.has(mediaType) ? 'ndjson' : 'json' }),
 };
 
+const KEY_LENGTH_MAX = 255;
+
+const ingestHeaders = z.object({
+  'Idempotency-Key': z
+    .string()
+    .regex(new RegExp(`^[\\x20-\\x7e]{1,${KEY_LENGTH_MAX}}$`), {
+      error: ({ input }) =>
+        `expected 1 to ${KEY_LENGTH_MAX} printable ASCII characters, got ${String(input).length} characters`,
+    })
+    .optional()
+    .describe('The same key and body within 1 h is stored once and answered alike'),
+  Prefer: z
+    .string()
+    .optional()
+    .describe('handling=strict: one bad entry refuses the whole batch (RFC 7240)')
+    .transform(isStrict),
+});
+
+const receiptHeaders = z.object({
+  'Idempotency-Replayed': z
+    .literal('true')
+    .optional()
+    .describe('The receipt of an earlier request with this Idempotency-Key; nothing was stored again'),
+});
+
 /** Takes batches of log entries; a 200 is sent when they are on disk. */
 export function ingestRoutes({ flush, config }: Pick<ApiDeps, 'flush' | 'config'>): RouteDeclaration[] {
   return [
@@ -44,30 +70,33 @@ export function ingestRoutes({ flush, config }: Pick<ApiDeps, 'flush' | 'config'
       summary: 'Store a batch of log entries',
       guard: ({ projectId }) => flush.checkRoom(projectId),
       body: batchBody,
-      answers: { 200: { description: 'The accepted entries are on disk', schema: ingestReceiptSchema } },
-      handle: async ({ body, caller, header }) => {
-        const idempotencyKey = readIdempotencyKey(header('idempotency-key'));
+      headers: ingestHeaders,
+      answers: {
+        200: {
+          description: 'The accepted entries are on disk',
+          schema: ingestReceiptSchema,
+          headers: receiptHeaders,
+        },
+      },
+      handle: async ({ body, caller, headers }) => {
+        const idempotencyKey = headers['Idempotency-Key'];
         const { receiptJson, replayed } = await flush.submit({
           projectId: caller.projectId,
           retentionMs: caller.retentionDays * DAY_MS,
           body: body.bytes,
           format: body.format,
-          strict: isStrict(header('prefer')),
+          strict: headers.Prefer,
           batchMax: config.INGEST_BATCH_MAX,
           ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
         });
-        const headers = replayed ? { 'Idempotency-Replayed': 'true' } : undefined;
-        return { status: 200, text: receiptJson, ...(headers === undefined ? {} : { headers }) };
+        return {
+          status: 200,
+          text: receiptJson,
+          ...(replayed ? { headers: { 'Idempotency-Replayed': 'true' } } : {}),
+        };
       },
     }),
   ];
-}
-
-function readIdempotencyKey(header: string | undefined): string | undefined {
-  if (header === undefined || /^[\x20-\x7e]{1,255}$/.test(header)) return header;
-  throw new ApiError('VALIDATION_ERROR', {
-    public: `Idempotency-Key: expected 1 to 255 printable ASCII characters, got ${header.length} characters`,
-  });
 }
 
 /** RFC 7240: `Prefer: handling=strict` asks to refuse a whole batch for one bad entry. */

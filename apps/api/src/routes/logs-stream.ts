@@ -1,4 +1,5 @@
 import { parseStreamQuery, streamQueryParams } from '@logpond/schema/log-query';
+import { z } from 'zod';
 import type { ApiDeps } from '../api-deps.ts';
 import { declareRoute } from '../route.ts';
 import type { RouteDeclaration } from '../route.ts';
@@ -10,6 +11,15 @@ const STREAM_HEADERS = {
   'X-Accel-Buffering': 'no',
 } as const;
 const EVENT_ID_LENGTH_MAX = 128;
+
+const streamHeaders = z.object({
+  'Last-Event-ID': z
+    .string()
+    .optional()
+    .describe(
+      'Id of the last event seen: what came after it is sent first. Goes before the parameter lastEventId',
+    ),
+});
 
 /** The live tail. */
 export function logStreamRoutes({
@@ -30,10 +40,11 @@ export function logStreamRoutes({
       summary:
         'New log entries as Server-Sent Events: "log" holds an entry, "gap" says that some are missing',
       query: { schema: streamQueryParams, parse: parseStreamQuery },
+      headers: streamHeaders,
       answers: { 200: { description: 'Events until one side ends it', contentType: 'text/event-stream' } },
-      handle: async ({ caller, query, header, isHead }) => {
+      handle: async ({ caller, query, headers, isHead }) => {
         if (isHead) return { status: 200, headers: STREAM_HEADERS };
-        const lastEventId = (header('last-event-id') || query.lastEventId)?.slice(0, EVENT_ID_LENGTH_MAX);
+        const lastEventId = (headers['Last-Event-ID'] || query.lastEventId)?.slice(0, EVENT_ID_LENGTH_MAX);
         const place = streams.open(caller.projectId, caller.keyId, caller.isStillAllowed);
         try {
           const events = await hub.open({
