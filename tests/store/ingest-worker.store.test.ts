@@ -1,15 +1,14 @@
 import { connectRedis } from '@logpond/db/connect';
-import { LogCursor } from '@logpond/db/log-cursor';
-import type { Ownership } from '@logpond/db/log-cursor';
 import { LogStream } from '@logpond/db/log-stream';
-import { RedisScript } from '@logpond/db/redis-script';
 import { shardKeys } from '@logpond/db/shard-map';
+import { readStreamEnd } from '@logpond/db/stream-end';
 import { BlockEncoder } from '@logpond/log-block/encode';
 import type { EncodedBlock } from '@logpond/log-block/encode';
 import { expect, it } from 'vitest';
 import { startApp } from '../support/app-process.ts';
 import { startStores } from '../support/stores.ts';
 import { waitFor } from '../support/wait.ts';
+import { passAlertCursor } from './stream-fixture.ts';
 
 const BUDGET_BYTES = 16_777_216;
 /** Its own entries would move the offsets that these tests look at. */
@@ -55,20 +54,8 @@ it('a stream that filled up while the alert worker was away admits again once it
   await redis.client.rpush(keys.marks, `2 ${Date.now()} ${BUDGET_BYTES}`);
   expect(await stream.admit(0, block)).toMatchObject({ kind: 'full' });
 
-  const own = new RedisScript('log-stream.lua/own.lua');
-  const args = ['alert', 'test', 60_000];
-  const [, fence] = (await own.run(redis.client, [keys.lease('alert'), keys.state], args)) as string[];
-  const ownership: Ownership = {
-    shard: 0,
-    fence: String(fence),
-    epoch: 1,
-    done: 1,
-    plan: undefined,
-    planTries: 0,
-    isDraining: false,
-  };
-  using alert = await LogCursor.open(redis, 'alert', ownership);
-  expect(await alert.advanceToEnd()).toBe(true);
+  const { next } = await readStreamEnd(redis, 0);
+  await passAlertCursor(redis, next);
   await waitFor('room', async () => (await stream.admit(0, block)).kind === 'stored', 10_000);
   expect(worker.child.exitCode).toBeNull();
 });

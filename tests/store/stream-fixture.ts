@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { AlertWindows } from '@logpond/db/alert-windows';
 import { connectRedis } from '@logpond/db/connect';
 import type { RedisSettings, RedisStore } from '@logpond/db/connect';
 import type { Consumer } from '@logpond/db/shard-map';
@@ -110,6 +111,13 @@ export function makeBlock(rows: number, projectId = PROJECT, padding = ''): Enco
   }
   encoder.endRun(rows * 100);
   return encoder.finish(NOW_MS);
+}
+
+/** The alert worker has read shard 0 up to here, and counted nothing. */
+export async function passAlertCursor(redis: RedisStore, done: number): Promise<void> {
+  const windows = await AlertWindows.open(redis, await forceOwnership(redis, 'alert'));
+  const nothing = { changes: [], resets: new Set<string>(), windows: new Map(), outbox: [] };
+  expect(await windows.count({ to: { done, controls: 0 }, ...nothing })).toBe(true);
 }
 
 /** Takes shard 0 as if no lease were there: what a worker does whose clock or pause made the lease lie. */

@@ -1,6 +1,12 @@
-import { setTimeout as delay } from 'node:timers/promises';
+import { AlertHistory } from '@logpond/db/alert-history';
+import { AlertQueries } from '@logpond/db/alert-queries';
+import { AlertRules } from '@logpond/db/alert-rules';
+import { connectClickHouse } from '@logpond/db/clickhouse';
 import { connectRedis } from '@logpond/db/connect';
-import { LogCursor } from '@logpond/db/log-cursor';
+import { ControlStore } from '@logpond/db/control-store';
+import { NotificationQueue } from '@logpond/db/notification-queue';
+import { Projects } from '@logpond/db/projects';
+import { RuleStream } from '@logpond/db/rule-stream';
 import { ShardLeases } from '@logpond/db/shard-leases';
 import { StoreError } from '@logpond/db/store-error';
 import { maskConfig, readConfig } from '@logpond/runtime/env';
@@ -9,13 +15,10 @@ import { startMetricsServer } from '@logpond/runtime/metrics';
 import { yieldToRequests } from '@logpond/runtime/priority';
 import { runProcess } from '@logpond/runtime/run';
 import { configSchema } from './config.ts';
+import { startNotifier } from './notifier.ts';
+import { ownShard } from './shard-owner.ts';
+import type { AlertDeps } from './shard.ts';
 
-const ADVANCE_MS = 1_000;
-
-/**
- * Follows every shard with a cursor of its own, beside the ingest worker's. No rule is evaluated yet, so
- * nothing is read: the cursor goes to the end of the stream once a second, and trimming may follow it.
- */
 await runProcess('alert-worker', async ({ stack, log, fail }) => {
   const config = readConfig(configSchema);
   armFailpoints(config.FAILPOINT);
@@ -24,19 +27,33 @@ await runProcess('alert-worker', async ({ stack, log, fail }) => {
   yieldToRequests();
   stack.use(await startMetricsServer(config.METRICS_PORT, config.METRICS_HOST));
   const redis = stack.use(await connectRedis(config));
+  const clickhouse = stack.use(connectClickHouse(config));
+  const control = new ControlStore(redis);
+  const ruleStream = new RuleStream(redis);
+  const rules = new AlertRules(control, { stream: ruleStream, shards: redis.shards });
+  const queue = stack.use(await NotificationQueue.open(config));
+  const projects = new Projects(control);
+  const queries = new AlertQueries(clickhouse);
+  const now = Date.now;
+  stack.use(await startNotifier({ config, queue, redis, rules, projects, queries, log, now }));
+  const deps: AlertDeps = {
+    redis,
+    queue,
+    rules,
+    ruleStream,
+    history: new AlertHistory(clickhouse),
+    log,
+    now,
+    elapsedMs: () => performance.now(),
+    rulePollMs: config.RULE_POLL_MS,
+  };
   const leases = stack.use(
     new ShardLeases({
       redis,
       consumer: 'alert',
       onError: (error) =>
         error instanceof StoreError ? log.warn({ err: error }, 'a lease could not be kept') : fail(error),
-      work: async (ownership, lost) => {
-        using cursor = await LogCursor.open(redis, 'alert', ownership);
-        log.info({ shard: ownership.shard, fence: ownership.fence }, 'took a shard');
-        while (!lost.aborted && (await cursor.advanceToEnd())) {
-          await delay(ADVANCE_MS, undefined, { signal: lost }).catch(() => {});
-        }
-      },
+      work: async (ownership, lost) => ownShard(ownership, deps, lost),
     }),
   );
   leases.start();

@@ -10,7 +10,6 @@ import type { StreamBlock } from './stream-block.ts';
 
 const planScript = new RedisScript('log-stream.lua/plan.lua');
 const commitScript = new RedisScript('log-stream.lua/commit.lua');
-const advanceScript = new RedisScript('log-stream.lua/advance.lua');
 const trimScript = new RedisScript('log-stream.lua/trim.lua');
 
 /** Blocks fetched by one XRANGE. A block is at most a few megabytes, so an answer stays below the read limit. */
@@ -233,16 +232,6 @@ export class LogCursor implements Disposable {
       if (oldest?.slice(oldest.indexOf(' ') + 1) !== audit) return;
       await askRedis(this.#redis.client.lrem(this.#keys.audits, 1, oldest));
     }
-  }
-
-  /** Moves past everything in the stream without reading it. False: this owner was replaced. */
-  async advanceToEnd(): Promise<boolean> {
-    const answer = await advanceScript.run(
-      this.#redis.client,
-      [this.#keys.state],
-      [this.#consumer, this.#fence],
-    );
-    return answer !== null;
   }
 
   /**

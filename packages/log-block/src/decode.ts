@@ -215,7 +215,7 @@ export class DecodedBlock {
       level,
       message: this.#readText(COLUMN.message, row),
       metadataJson: this.#readText(COLUMN.metadata, row),
-      traceId: this.#readTrace(row),
+      traceId: this.traceId(row),
       spanId: this.#readOptional(COLUMN.spanId, row),
       sessionId: this.#readOptional(COLUMN.sessionId, row),
     };
@@ -230,7 +230,8 @@ export class DecodedBlock {
     return this.isAbsent(id) ? undefined : this.#readText(id, row) || undefined;
   }
 
-  #readTrace(row: number): string | undefined {
+  /** The trace of a row as it was sent; undefined when it has none. Throws BlockError. */
+  traceId(row: number): string | undefined {
     if (this.isAbsent(COLUMN.traceForm)) return undefined;
     const form = this.column(COLUMN.traceForm).readInt8(row);
     if (form === TRACE_FORM_UUID) return readUuidWire(this.column(COLUMN.traceKey), row * 16);

@@ -8,12 +8,16 @@ describe('the configuration', () => {
       REDIS_URL: 'redis://:p@ss@host:6379/0',
       CLICKHOUSE_PASSWORD: 'secret',
       CLICKHOUSE_URL: 'http://host:8123',
+      SMTP_URL: 'smtp://host?pool=true&auth.pass=secret&name=me',
+      SECRET_KEYS: 'a:secret',
       SHARDS: 4,
     });
     expect(masked).toEqual({
       REDIS_URL: 'redis://***@host:6379/0',
       CLICKHOUSE_PASSWORD: '***',
       CLICKHOUSE_URL: 'http://host:8123',
+      SMTP_URL: 'smtp://host?pool=true&auth.pass=***&name=me',
+      SECRET_KEYS: '***',
       SHARDS: 4,
     });
   });

@@ -73,9 +73,12 @@ function describe(name: string, value: string): string {
   return JSON.stringify(shown.length > 80 ? `${shown.slice(0, 80)}…` : shown);
 }
 
+/** A parameter of a URL such as `pass=` or `auth.pass=`. */
+const SECRET_PARAMETER = /([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&]*/gi;
+
 /** A password may hold an @ or a slash itself, in a URL that is therefore refused too: up to the last @. */
 function maskCredentials(value: string): string {
-  return value.replace(/(\/\/).*@/, '$1***@');
+  return value.replace(/(\/\/).*@/, '$1***@').replace(SECRET_PARAMETER, '$1***');
 }
 
 /** The effective settings as they may be logged: secrets and the credentials inside URLs are masked. */
