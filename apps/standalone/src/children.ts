@@ -100,8 +100,13 @@ export function renderStoreEnvironment(
 export function renderAlertEnvironment(config: LauncherConfig, dataDir: DataDir): Record<string, string> {
   return {
     PUBLIC_URL: config.PUBLIC_URL ?? config.url,
-    MAIL_OUTBOX_DIR: config.MAIL_OUTBOX_DIR ?? dataDir.resolve('outbox'),
+    MAIL_OUTBOX_DIR: findMailOutbox(config, dataDir),
   };
+}
+
+/** Where mails are written that are not sent. */
+export function findMailOutbox(config: LauncherConfig, dataDir: DataDir): string {
+  return config.MAIL_OUTBOX_DIR ?? dataDir.resolve('outbox');
 }
 
 /** One of Logpond's own processes. */

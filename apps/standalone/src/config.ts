@@ -32,6 +32,7 @@ const configSchema = z
     PUBLIC_URL: z.url({ protocol: /^https?$/ }).optional(),
     /** Where mail is written as files while there is no SMTP_URL. */
     MAIL_OUTBOX_DIR: z.string().optional(),
+    SMTP_URL: z.string().optional(),
   })
   .superRefine(({ REDIS_URL, REDIS_MODE, REDIS_WAIT_REPLICAS }, context) => {
     if (REDIS_URL !== undefined) return;

@@ -5,6 +5,7 @@ import { EXIT_CONFIG } from '@logpond/runtime/env';
 import {
   chooseClickHouse,
   chooseRedis,
+  findMailOutbox,
   renderAlertEnvironment,
   renderAppSpec,
   renderStoreEnvironment,
@@ -95,9 +96,9 @@ async function startAll(
   await waitForApi(`${config.url}/health/ready`, signal, () => {
     say(`the api is not ready yet; its log and those of the others are in ${logsPath}`);
   });
-  process.stdout.write(
-    `${renderWelcomePage({ url: config.url, installation, credentialsPath: file.path, logsPath })}\n`,
-  );
+  const mailsPath = config.SMTP_URL === undefined ? findMailOutbox(config, dataDir) : undefined;
+  const facts = { url: config.url, installation, credentialsPath: file.path, logsPath, mailsPath };
+  process.stdout.write(`${renderWelcomePage(facts)}\n`);
 }
 
 async function stopAll(supervisor: Supervisor, say: (line: string) => void): Promise<void> {

@@ -15,6 +15,7 @@ const facts = {
   url: 'http://127.0.0.1:8080',
   credentialsPath: "/data/it's here/credentials.json",
   logsPath: '/data/logs',
+  mailsPath: '/data/outbox',
 };
 
 describe('renderWelcomePage', () => {
@@ -47,6 +48,12 @@ describe('renderWelcomePage', () => {
       String.raw`KEY=$(node -p 'require("/data/it\u0027s here/credentials.json").apiKey')`,
     );
     expect(page).toContain('X-API-Key: $KEY');
+  });
+
+  it('says where mails are written, as long as they are', () => {
+    const installation = { kind: 'known', credentials } as const;
+    expect(renderWelcomePage({ ...facts, installation })).toMatch(/Mails +\/data\/outbox/);
+    expect(renderWelcomePage({ ...facts, mailsPath: undefined, installation })).not.toContain('Mails');
   });
 
   it('stores with accounts of their own are said to be so', () => {

@@ -7,13 +7,16 @@ type PageFacts = {
   installation: Installation;
   credentialsPath: string;
   logsPath: string;
+  /** Where mails are written; undefined when they are sent. */
+  mailsPath: string | undefined;
 };
 
 /**
  * The one page of a start. Secrets stand on it at the first start only; later ones read the key from the file,
  * so that the lines still work when pasted.
  */
-export function renderWelcomePage({ url, installation, credentialsPath, logsPath }: PageFacts): string {
+export function renderWelcomePage(facts: PageFacts): string {
+  const { url, installation, credentialsPath, logsPath, mailsPath } = facts;
   const shown = (path: string): string =>
     path.startsWith(`${CHECKOUT_DIR}/`) ? relative(CHECKOUT_DIR, path) : path;
   const lines = ['', `  Logpond is ready at ${url}`, ''];
@@ -28,7 +31,9 @@ export function renderWelcomePage({ url, installation, credentialsPath, logsPath
     lines.push(`  E-mail       ${installation.credentials.email}`);
     lines.push(`  Password and API key are in ${shown(credentialsPath)}`);
   }
-  lines.push(`  Logs         ${shown(logsPath)}`, '');
+  lines.push(`  Logs         ${shown(logsPath)}`);
+  if (mailsPath !== undefined) lines.push(`  Mails        ${shown(mailsPath)} (until SMTP_URL is set)`);
+  lines.push('');
   if (installation.kind !== 'foreign') lines.push(...renderTour(installation, credentialsPath), '');
   lines.push('  Ctrl-C stops everything.', '');
   return lines.join('\n');
