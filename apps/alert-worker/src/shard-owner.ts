@@ -10,7 +10,8 @@ import { Bell } from './bell.ts';
 import { evaluateShard } from './evaluator.ts';
 import { writeHistory } from './history-writer.ts';
 import { relayShard } from './relay.ts';
-import { pause, ShardGivenBack } from '@logpond/db/store-retry';
+import { workTogether } from '@logpond/db/shard-work';
+import { pause } from '@logpond/db/store-retry';
 import { retry } from './retry.ts';
 import { pollRules } from './rule-poll.ts';
 import { RuleSet } from './rule-set.ts';
@@ -37,24 +38,13 @@ export async function ownShard(ownership: Ownership, deps: AlertDeps, lost: Abor
   signal.addEventListener('abort', () => cursor[Symbol.dispose](), { once: true });
   const shard = await openShard({ ownership, deps, cursor, log, signal });
   log.info({ fence, ...shard.windows.place, rules: shard.rules.versions().size }, 'took a shard');
-  const run = async (work: (shard: AlertShard) => Promise<void>): Promise<void> => {
-    try {
-      await work(shard);
-    } catch (error) {
-      ended.abort();
-      if (!(error instanceof ShardGivenBack)) throw error;
-    }
-  };
-  const outcomes = await Promise.allSettled([
-    run(evaluateShard).finally(() => ended.abort()),
-    run(relayShard),
-    run(writeHistory),
-    run(pollRules),
-    run(measureLag),
-  ]);
-  lagEntries.remove({ shard: number });
-  lagSeconds.remove({ shard: number });
-  for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
+  const beside = [relayShard, writeHistory, pollRules, measureLag].map((work) => async () => work(shard));
+  try {
+    await workTogether(ended, async () => evaluateShard(shard), beside);
+  } finally {
+    lagEntries.remove({ shard: number });
+    lagSeconds.remove({ shard: number });
+  }
   log.info('gave a shard back');
 }
 

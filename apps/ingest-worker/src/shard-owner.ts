@@ -6,7 +6,8 @@ import { declareGauge } from '@logpond/runtime/metrics';
 import { auditShard } from './auditor.ts';
 import { keepCanary } from './canary.ts';
 import { Pace } from './pace.ts';
-import { pause, ShardGivenBack } from '@logpond/db/store-retry';
+import { workTogether } from '@logpond/db/shard-work';
+import { pause } from '@logpond/db/store-retry';
 import { retry } from './retry.ts';
 import type { Shard, WorkerDeps } from './shard.ts';
 import { Turn } from './turn.ts';
@@ -46,24 +47,14 @@ export async function ownShard(ownership: Ownership, deps: WorkerDeps, lost: Abo
     inserting: new Turn(),
     progress: { done, movedAt: performance.now(), oldestInHandMs: undefined },
   };
-  const run = async (work: (shard: Shard) => Promise<void>): Promise<void> => {
-    try {
-      await work(shard);
-    } catch (error) {
-      ended.abort();
-      if (!(error instanceof ShardGivenBack)) throw error;
-    }
-  };
-  const outcomes = await Promise.allSettled([
-    run(writeShard).finally(() => ended.abort()),
-    run(keepTrimmed),
-    run(auditShard),
-    run(keepCanary),
-  ]);
-  streamBytes.remove({ shard: number });
-  backlogEntries.remove({ shard: number });
-  backlogSeconds.remove({ shard: number });
-  for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
+  const beside = [keepTrimmed, auditShard, keepCanary].map((work) => async () => work(shard));
+  try {
+    await workTogether(ended, async () => writeShard(shard), beside);
+  } finally {
+    streamBytes.remove({ shard: number });
+    backlogEntries.remove({ shard: number });
+    backlogSeconds.remove({ shard: number });
+  }
   log.info('gave a shard back');
 }
 
