@@ -79,7 +79,9 @@ class Expectation {
 
   /** @param isOver the rule is, which ends what still fires; else time does. */
   #tell(rule: AlertRuleDocument, isOver: boolean): void {
-    const { firings } = replayWindow(readWindowSpec(rule.condition), this.#items, isOver ? 0 : FAR_S);
+    const { firings } = replayWindow(readWindowSpec(rule.condition), this.#items, {
+      untilS: isOver ? 0 : FAR_S,
+    });
     for (const { startedAtS, resolvedAtS } of firings) {
       const id = nameFiring(rule, startedAtS * 1_000);
       this.told.push(`${id} fired`);

@@ -169,6 +169,24 @@ describe('the evaluator', () => {
     await owner.stop();
   });
 
+  it('a block of an API whose clock is an hour ahead ends nothing that fires', async () => {
+    const deps = { now: () => (NOW_S + 5) * 1_000 };
+    const owner = await Owner.take(redis, { deps });
+    await publish({ op: 'put', rule: RULE });
+    await sendErrors(stream, 3);
+    await waitFor('the firing', async () => (await readOutbox(redis)).length === 1);
+    await sendErrors(stream, 1, 3_600, { projectId: OTHER });
+    await settle(redis);
+    // The clock ticks each second.
+    await expect(waitFor('an end', async () => (await readOutbox(redis)).length > 1, 2_500)).rejects.toThrow(
+      'an end',
+    );
+    await sendErrors(stream, 1, 10);
+    await settle(redis);
+    expect(await readCounted(redis)).toBe(4);
+    await owner.stop();
+  });
+
   it('time that passes without entries resolves and reminds, by the clock that stamped the entries', async () => {
     let elapsedMs = 0;
     const deps = { elapsedMs: () => elapsedMs, now: () => (NOW_S + 360_000) * 1_000 };

@@ -85,9 +85,9 @@ describe('countBuckets', () => {
           count: 1,
         }));
       // Low enough to be reached, high enough to be left again.
-      const threshold = Math.ceil(replayWindow(spec, singly, NOW_S).maxCount * 0.7);
-      const expected = replayWindow({ ...spec, threshold }, singly, NOW_S);
-      const replayed = replayWindow({ ...spec, threshold }, counts, NOW_S);
+      const threshold = Math.ceil(replayWindow(spec, singly, { untilS: NOW_S }).maxCount * 0.7);
+      const expected = replayWindow({ ...spec, threshold }, singly, { untilS: NOW_S });
+      const replayed = replayWindow({ ...spec, threshold }, counts, { untilS: NOW_S });
       expect({ SEED, ...replayed }).toEqual({ SEED, ...expected });
       expect(expected.firings.length).toBeGreaterThan(0);
       const orders = counts.map(({ receivedSecond }) => receivedSecond);

@@ -36,6 +36,8 @@ beforeEach(async () => {
 });
 
 const RULE = makeRule({
+  // No firing ends while the test runs.
+  condition: { ...makeRule().condition, timeWindow: '1h' },
   notifications: [
     { type: 'email', config: { recipients: ['a@example.com', 'b@example.com'] } },
     { type: 'webhook', config: { url: 'https://example.com/hook' } },

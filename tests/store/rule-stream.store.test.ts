@@ -210,6 +210,14 @@ describe('a step of the alert worker', () => {
     expect(only?.item).toEqual(item);
     await windows.dropOutbox([only?.text ?? '']);
     expect(await windows.readOutbox(10)).toEqual([]);
+    // Of items that are gone or not at the head nothing is searched for.
+    const { outbox } = shardKeys(redis.prefix, 0);
+    await redis.client.rpush(outbox, 'c', 'd', 'e');
+    await windows.dropOutbox(['a', 'b', 'c', 'd']);
+    expect(await redis.client.lrange(outbox, 0, -1)).toEqual(['e']);
+    await redis.client.rpush(outbox, 'f');
+    await windows.dropOutbox(['f']);
+    expect(await redis.client.lrange(outbox, 0, -1)).toEqual(['e', 'f']);
   });
 
   it('is refused from an owner that was replaced', async () => {

@@ -51,7 +51,9 @@ describe('the jobs of a transition', () => {
 
   it('an end is told only where the rule asks for it', () => {
     expect(makeJobs(RESOLVED)).toEqual([]);
-    expect(makeJobs({ ...RESOLVED, rule: { ...RULE, notifyResolved: true } })).toHaveLength(3);
+    const told: OutboxItem = { ...RESOLVED, rule: { ...RULE, notifyResolved: true } };
+    expect(makeJobs(told)).toHaveLength(3);
+    expect(makeJobs({ ...told, isCutOff: true })).toEqual([]);
   });
 });
 

@@ -55,7 +55,7 @@ async function keepRows(shard: AlertShard, projectId: string, rows: readonly His
 
 /** The notifications of a transition; none of an end that nobody wants to hear of. */
 export function makeJobs(firing: OutboxItem): NotificationJob[] {
-  if (firing.kind === 'resolved' && firing.rule.notifyResolved !== true) return [];
+  if (firing.kind === 'resolved' && (firing.rule.notifyResolved !== true || firing.isCutOff)) return [];
   return listNotificationJobs(firing);
 }
 

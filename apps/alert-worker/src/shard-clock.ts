@@ -1,7 +1,8 @@
 /**
  * What time it is for the rules of a shard: the time at which the last block was received, by the clock of the API
- * that took it, and what has passed since it was read. This machine's own clock is never asked: it may be wrong by
- * hours, and an end that is told too early takes entries out of windows. One that is told late says the same.
+ * that took it, and what has passed since it was read. Either that clock or this machine's own may be wrong by hours,
+ * and an end that is told too early takes entries out of windows; one that is told late says the same. So ends are
+ * told by whichever of the two is behind.
  */
 export class ShardClock {
   readonly #elapsedMs: () => number;
@@ -16,7 +17,7 @@ export class ShardClock {
     if (options.startMs !== undefined) this.see(options.startMs);
   }
 
-  /** A block that was received then has just been read. A late one makes the clock slow, never fast. */
+  /** A block that was received then has just been read. */
   see(receivedAtMs: number): void {
     this.#seen = { receivedAtMs, atMs: this.#elapsedMs() };
   }

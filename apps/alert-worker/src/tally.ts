@@ -1,3 +1,5 @@
+import { FUTURE_MAX_S } from '@logpond/alerting/window';
+import type { WindowSpec } from '@logpond/alerting/window';
 import type { ProjectRules } from './rule-set.ts';
 import type { Counted, WatchedRule } from './watched-rule.ts';
 
@@ -5,15 +7,28 @@ import type { Counted, WatchedRule } from './watched-rule.ts';
 type BySecond = Map<number, number>;
 
 /** What was received in one second: entries that the same rules match, and matches of single rules. */
-type Received = { alike: Map<readonly number[], BySecond>; single: Map<number, BySecond> };
+type Received = {
+  receivedSecond: number;
+  alike: Map<readonly number[], BySecond>;
+  single: Map<number, BySecond>;
+};
+
+/** Rules, by index, whose windows have the same buckets. */
+type SameBuckets = { spec: WindowSpec; ruleIndexes: number[] };
 
 /**
  * Matching entries of one project that are not in its windows yet. The digests of many blocks say the same again and
  * again; summing them up first makes the windows a matter of seconds and not of blocks.
+ *
+ * Entries stay in the order of the stream as far as it matters: what was received later than all before it comes
+ * after that. So it changes nothing where one tally ends and the next begins, also when the clocks of two API
+ * processes differ.
  */
 export class ProjectTally {
   readonly #project: ProjectRules;
-  readonly #received = new Map<number, Received>();
+  readonly #received: Received[] = [];
+  /** By the second; those since the newest one was first seen. */
+  readonly #open = new Map<number, Received>();
   readonly #isTouched: Uint8Array;
   #touchedRules = 0;
   #cells = 0;
@@ -52,17 +67,51 @@ export class ProjectTally {
     this.#add(this.#openSecond(receivedSecond).single, ruleIndex, second, 1);
   }
 
-  /** Everything added, by rule, in the order of receiving. */
+  /**
+   * Everything added that a window may count, by rule and bucket of its window. What is too old for the window, or
+   * too far ahead, is left out once and not rule by rule: importing old entries costs next to nothing.
+   */
   *sum(): Generator<{ rule: WatchedRule; counted: Counted }> {
-    const seconds = [...this.#received.keys()].toSorted((one, other) => one - other);
-    for (const receivedSecond of seconds) {
-      for (const [ruleIndex, bySecond] of sumByRule(this.#openSecond(receivedSecond))) {
-        const rule = this.#project.rules[ruleIndex];
-        if (rule === undefined)
-          throw new RangeError(`expected a rule below ${this.#project.rules.length}, got ${ruleIndex}`);
-        for (const [second, count] of bySecond) yield { rule, counted: { second, receivedSecond, count } };
+    for (const { receivedSecond, alike, single } of this.#received) {
+      for (const [matches, bySecond] of alike) {
+        for (const { spec, ruleIndexes } of this.#groupByBuckets(matches)) {
+          const buckets = sumBuckets(bySecond, spec, receivedSecond);
+          for (const ruleIndex of ruleIndexes) yield* this.#countBuckets(ruleIndex, buckets, receivedSecond);
+        }
+      }
+      for (const [ruleIndex, bySecond] of single) {
+        const buckets = sumBuckets(bySecond, this.#findRule(ruleIndex).spec, receivedSecond);
+        yield* this.#countBuckets(ruleIndex, buckets, receivedSecond);
       }
     }
+  }
+
+  *#countBuckets(
+    ruleIndex: number,
+    buckets: BySecond,
+    receivedSecond: number,
+  ): Generator<{ rule: WatchedRule; counted: Counted }> {
+    const rule = this.#findRule(ruleIndex);
+    for (const [second, count] of buckets) yield { rule, counted: { second, receivedSecond, count } };
+  }
+
+  #groupByBuckets(ruleIndexes: readonly number[]): Iterable<SameBuckets> {
+    const groups = new Map<string, SameBuckets>();
+    for (const ruleIndex of ruleIndexes) {
+      const { spec } = this.#findRule(ruleIndex);
+      const key = `${spec.bucketS} ${spec.span}`;
+      const group = groups.get(key);
+      if (group === undefined) groups.set(key, { spec, ruleIndexes: [ruleIndex] });
+      else group.ruleIndexes.push(ruleIndex);
+    }
+    return groups.values();
+  }
+
+  #findRule(ruleIndex: number): WatchedRule {
+    const rule = this.#project.rules[ruleIndex];
+    if (rule === undefined)
+      throw new RangeError(`expected a rule below ${this.#project.rules.length}, got ${ruleIndex}`);
+    return rule;
   }
 
   #touch(ruleIndex: number): void {
@@ -72,12 +121,16 @@ export class ProjectTally {
   }
 
   #openSecond(receivedSecond: number): Received {
-    let received = this.#received.get(receivedSecond);
+    if (receivedSecond > this.#newestS) {
+      this.#newestS = receivedSecond;
+      this.#open.clear();
+    }
+    let received = this.#open.get(receivedSecond);
     if (received === undefined) {
-      received = { alike: new Map(), single: new Map() };
-      this.#received.set(receivedSecond, received);
+      received = { receivedSecond, alike: new Map(), single: new Map() };
+      this.#open.set(receivedSecond, received);
+      this.#received.push(received);
       this.#oldestS = Math.min(this.#oldestS, receivedSecond);
-      this.#newestS = Math.max(this.#newestS, receivedSecond);
     }
     return received;
   }
@@ -94,14 +147,15 @@ export class ProjectTally {
   }
 }
 
-function sumByRule({ alike, single }: Received): Map<number, BySecond> {
-  const byRule = new Map([...single].map(([ruleIndex, bySecond]) => [ruleIndex, new Map(bySecond)]));
-  for (const [matches, bySecond] of alike) {
-    for (const ruleIndex of matches) {
-      const sums = byRule.get(ruleIndex);
-      if (sums === undefined) byRule.set(ruleIndex, new Map(bySecond));
-      else for (const [second, count] of bySecond) sums.set(second, (sums.get(second) ?? 0) + count);
-    }
+/** Counts by the start of the bucket of a window that they fall into, as far as it can touch one that counts them. */
+function sumBuckets(bySecond: BySecond, { bucketS, span }: WindowSpec, receivedSecond: number): BySecond {
+  const received = Math.floor(receivedSecond / bucketS);
+  const buckets: BySecond = new Map();
+  for (const [second, count] of bySecond) {
+    const bucket = Math.min(Math.floor(second / bucketS), received);
+    if (second > receivedSecond + FUTURE_MAX_S || bucket < received - (span - 1)) continue;
+    const start = bucket * bucketS;
+    buckets.set(start, (buckets.get(start) ?? 0) + count);
   }
-  return byRule;
+  return buckets;
 }

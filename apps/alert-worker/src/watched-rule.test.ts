@@ -76,11 +76,19 @@ describe('a rule that is watched', () => {
     expect(items.map(({ kind }) => kind)).toEqual(['resolved']);
   });
 
+  it('reminds of nothing that has fallen below its threshold, though its bucket is not over', () => {
+    const watched = new WatchedRule(makeRule({ threshold: 1, timeWindow: '10s', renotifyAfter: '11s' }));
+    watched.count(counted(0, 1));
+    expect(watched.tick((NOW_S + 11) * 1_000)).toEqual([]);
+    expect(watched.tick((NOW_S + 12) * 1_000).map(({ kind }) => kind)).toEqual(['resolved']);
+  });
+
   it('a firing ends with its rule, and the rule that begins anew still knows when it fired last', () => {
     const watched = new WatchedRule(makeRule());
     expect(watched.end(0)).toBeUndefined();
     watched.count(counted(0, 3));
     const end = watched.end((NOW_S + 4) * 1_000);
+    expect(end?.isCutOff).toBe(true);
     expect(end && brief(end)).toMatchObject({
       kind: 'resolved',
       count: 3,

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { readWindowSpec, SlidingWindow } from '@logpond/alerting/window';
-import type { Transition } from '@logpond/alerting/window';
+import type { Transition, WindowSpec } from '@logpond/alerting/window';
 import type { OutboxItem, WindowFields } from '@logpond/db/alert-windows';
 import type { AlertRuleDocument } from '@logpond/db/rule-change';
 import { parseDurationMs } from '@logpond/schema/duration';
@@ -18,6 +18,7 @@ type OwnFields = Partial<Record<(typeof OWN_FIELDS)[number], string>>;
  */
 export class WatchedRule {
   #rule: AlertRuleDocument;
+  #spec: WindowSpec | undefined;
   #window: SlidingWindow | undefined;
   /** Of the window, until it is needed. */
   #stored: Record<string, string>;
@@ -35,6 +36,12 @@ export class WatchedRule {
 
   get rule(): AlertRuleDocument {
     return this.#rule;
+  }
+
+  /** How its window is cut; the same as long as it is this object. */
+  get spec(): WindowSpec {
+    this.#spec ??= readWindowSpec(this.#rule.condition);
+    return this.#spec;
   }
 
   get isFiring(): boolean {
@@ -75,7 +82,8 @@ export class WatchedRule {
     const startedAtMs = (window.startedAtS ?? 0) * 1_000;
     const resolvedAtMs = Math.max(startedAtMs, atMs);
     const { sum: count, peak } = window;
-    return this.#describe('resolved', { count, peak, startedAtMs, resolvedAtMs, atMs: resolvedAtMs });
+    const times = { startedAtMs, resolvedAtMs, atMs: resolvedAtMs };
+    return this.#describe('resolved', { count, peak, ...times, isCutOff: true });
   }
 
   /** Fields that changed since the last call; undefined: none. */
@@ -95,7 +103,7 @@ export class WatchedRule {
 
   #open(): SlidingWindow {
     if (this.#window === undefined) {
-      this.#window = new SlidingWindow(readWindowSpec(this.#rule.condition), this.#stored);
+      this.#window = new SlidingWindow(this.spec, this.#stored);
       this.#stored = {};
     }
     return this.#window;
@@ -129,6 +137,8 @@ export class WatchedRule {
     const everyMs = parseDurationMs(this.#rule.renotifyAfter ?? '');
     const window = this.#open();
     if (everyMs === undefined || !this.isFiring || window.startedAtS === undefined) return undefined;
+    // It is about to end: the bucket in which it fell below is only not over yet.
+    if (window.sum < this.#rule.condition.threshold) return undefined;
     const startedAtMs = window.startedAtS * 1_000;
     const notifiedAtMs = Number(this.#own.notifiedAt ?? startedAtMs);
     if (nowMs < notifiedAtMs + everyMs) return undefined;
@@ -140,7 +150,7 @@ export class WatchedRule {
 
   #describe(
     kind: OutboxItem['kind'],
-    facts: Pick<OutboxItem, 'count' | 'peak' | 'startedAtMs' | 'resolvedAtMs' | 'atMs'>,
+    facts: Pick<OutboxItem, 'count' | 'peak' | 'startedAtMs' | 'resolvedAtMs' | 'atMs' | 'isCutOff'>,
   ): OutboxItem {
     return {
       firingId: nameFiring(this.#rule, facts.startedAtMs),

@@ -2,7 +2,7 @@ import { readWindowSpec, replayWindow } from '@logpond/alerting/window';
 import type { WindowSpec } from '@logpond/alerting/window';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { findQuieterThreshold, previewRule } from './preview-rule.ts';
+import { findQuieterThreshold, leadSeconds, previewRule } from './preview-rule.ts';
 import type { BucketCount } from './preview-rule.ts';
 
 const DAY_S = 86_400;
@@ -13,7 +13,7 @@ function entriesAt(seconds: readonly number[], count = 1): BucketCount[] {
 }
 
 function countFirings(spec: WindowSpec, counts: readonly BucketCount[], threshold: number): number {
-  return replayWindow({ ...spec, threshold }, counts, START_S + 2 * DAY_S).firings.length;
+  return replayWindow({ ...spec, threshold }, counts, { untilS: START_S + 2 * DAY_S }).firings.length;
 }
 
 describe('previewRule', () => {
@@ -43,6 +43,18 @@ describe('previewRule', () => {
     expect(previewRule(spec, twice, oneDay).quieterThreshold).toBe(4);
     expect(previewRule(spec, twice, { ...oneDay, toS: START_S + 2 * DAY_S }).quieterThreshold).toBeNull();
     expect(previewRule(spec, [], oneDay)).toMatchObject({ firings: [], maxCount: 0, quieterThreshold: null });
+  });
+
+  it('a window longer than the range counts what came before it', () => {
+    const spec = readWindowSpec({ threshold: 100, timeWindow: '7d' });
+    const hourly = entriesAt(Array.from({ length: 10 * 24 }, (_, hour) => (hour - 9 * 24) * 3_600));
+    const counts = hourly.filter(({ receivedSecond }) => receivedSecond >= START_S - leadSeconds(spec));
+    const preview = previewRule(spec, counts, { fromS: START_S, toS: START_S + DAY_S });
+    expect(preview.firings).toMatchObject([{ resolvedAt: null }]);
+    expect(preview.maxCount).toBeGreaterThanOrEqual(168);
+    expect(preview.series.reduce((sum, { count }) => sum + count, 0)).toBe(24);
+    // It began before the range.
+    expect(Date.parse(preview.firings[0]?.startedAt ?? '')).toBeLessThan(START_S * 1_000);
   });
 
   it.each(['1s', '7s', '90s', '5m', '1h', '13h', '7d'])(
@@ -87,7 +99,7 @@ describe('previewRule', () => {
             }));
           let least = threshold + 1;
           while (countFirings(spec, counts, least) > firingsMax) least += 1;
-          expect(findQuieterThreshold(spec, counts, firingsMax)).toBe(least);
+          expect(findQuieterThreshold(spec, counts, { firingsMax })).toBe(least);
         },
       ),
       { numRuns: 300 },

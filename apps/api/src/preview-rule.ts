@@ -6,6 +6,11 @@ import type { AlertPreview } from '@logpond/schema/alert-preview';
 /** Matching entries of one bucket of time, received in another; starts of the buckets in seconds since 1970. */
 export type BucketCount = { second: number; receivedSecond: number; count: number };
 
+/** How long before a range entries may have been received that its first window holds. */
+export function leadSeconds({ bucketS, span }: WindowSpec): number {
+  return span * bucketS;
+}
+
 /** In seconds since 1970: from the start of a bucket of the window, up to and not including `toS`. */
 export type PreviewRange = { fromS: number; toS: number };
 
@@ -22,13 +27,16 @@ const NICE_WIDTHS_S = [
   ...NICE_COUNTS_OF_HOURS.map((hours) => hours * HOUR_S),
 ];
 
-/** What a rule would have done in a range; `counts` are ordered by the bucket they were received in. */
+/**
+ * What a rule would have done in a range; `counts` are ordered by the bucket they were received in and begin a whole
+ * window before it (`leadSeconds`).
+ */
 export function previewRule(
   spec: WindowSpec,
   counts: readonly BucketCount[],
   range: PreviewRange,
 ): AlertPreview {
-  const { firings, maxCount } = replayWindow(spec, counts, range.toS);
+  const { firings, maxCount } = replayWindow(spec, counts, { fromS: range.fromS, untilS: range.toS });
   const firingsMax = Math.max(1, Math.ceil((range.toS - range.fromS) / DAY_S));
   return {
     firings: firings.map(({ startedAtS, resolvedAtS, peak }) => ({
@@ -38,7 +46,10 @@ export function previewRule(
     })),
     maxCount,
     series: sumSeries(counts, range, spec.bucketS),
-    quieterThreshold: firings.length <= firingsMax ? null : findQuieterThreshold(spec, counts, firingsMax),
+    quieterThreshold:
+      firings.length <= firingsMax
+        ? null
+        : findQuieterThreshold(spec, counts, { firingsMax, fromS: range.fromS }),
   };
 }
 
@@ -67,7 +78,7 @@ function chooseWidth(rangeS: number, bucketS: number): number {
 }
 
 /**
- * The least threshold above the rule's own with which it would have fired at most `firingsMax` times.
+ * The least threshold above the rule's own with which it would have begun to fire at most `firingsMax` times since `fromS`.
  *
  * A rule begins to fire in a bucket in which its sum comes to the threshold from below it at the end of the bucket
  * before. So how often it fires at any threshold is how many of these rises contain it; more need not mean fewer.
@@ -75,9 +86,9 @@ function chooseWidth(rangeS: number, bucketS: number): number {
 export function findQuieterThreshold(
   spec: WindowSpec,
   counts: Iterable<BucketCount>,
-  firingsMax: number,
+  { firingsMax, fromS = -Infinity }: { firingsMax: number; fromS?: number },
 ): number {
-  const rises = listRises(spec, counts);
+  const rises = listRises(spec, counts, fromS);
   const begins = rises.map(({ below }) => below).toSorted((a, b) => a - b);
   const ends = rises.map(({ reached }) => reached).toSorted((a, b) => a - b);
   let [begun, ended] = [0, 0];
@@ -92,23 +103,27 @@ export function findQuieterThreshold(
 }
 
 /** For each bucket in which entries were received: the sum at the end of the bucket before, and at its own end. */
-function listRises(spec: WindowSpec, counts: Iterable<BucketCount>): { below: number; reached: number }[] {
+function listRises(
+  spec: WindowSpec,
+  counts: Iterable<BucketCount>,
+  fromS: number,
+): { below: number; reached: number }[] {
   // With this threshold it fires while it holds anything, so its clock goes on with `tick`.
   const window = new SlidingWindow({ ...spec, threshold: 1 });
-  const rises: { below: number; reached: number }[] = [];
+  const rises: { below: number; reached: number; receivedSecond: number }[] = [];
   let bucket: number | undefined;
   for (const item of counts) {
     const received = Math.floor(item.receivedSecond / spec.bucketS);
     if (received !== bucket) {
       bucket = received;
       window.tick((received - 1) * spec.bucketS);
-      rises.push({ below: window.sum, reached: window.sum });
+      rises.push({ below: window.sum, reached: window.sum, receivedSecond: item.receivedSecond });
     }
     window.count(item);
     const rise = rises.at(-1);
     if (rise !== undefined) rise.reached = Math.max(rise.below, window.sum);
   }
-  return rises;
+  return rises.filter(({ receivedSecond }) => receivedSecond >= fromS);
 }
 
 function renderTime(second: number): string {

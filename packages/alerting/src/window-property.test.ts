@@ -95,7 +95,7 @@ describe('a window of any entries', () => {
       fc.property(streams, (stream) => {
         const { spec, items } = stream;
         const expected = findFirings(spec, items, untilOf(stream));
-        expect(replayWindow(spec, items, untilOf(stream)).firings).toEqual(expected);
+        expect(replayWindow(spec, items, { untilS: untilOf(stream) }).firings).toEqual(expected);
         fired += expected.length;
         resolved += expected.filter(({ resolvedAtS }) => resolvedAtS !== null).length;
       }),
@@ -151,9 +151,9 @@ describe('a window of any entries', () => {
       );
       const bucketOf = (item: CountItem): number => Math.floor(item.receivedSecond / spec.bucketS);
       const shuffled = parts.toSorted((a, b) => bucketOf(a.item) - bucketOf(b.item) || a.order - b.order);
-      const { firings, maxCount } = replayWindow(spec, items, untilOf(stream));
+      const { firings, maxCount } = replayWindow(spec, items, { untilS: untilOf(stream) });
       const singly = shuffled.map(({ item }) => item);
-      expect(replayWindow(spec, singly, untilOf(stream))).toEqual({ firings, maxCount });
+      expect(replayWindow(spec, singly, { untilS: untilOf(stream) })).toEqual({ firings, maxCount });
     };
     fc.assert(fc.property(streams, fc.integer(), run), { numRuns: 1000 });
   });

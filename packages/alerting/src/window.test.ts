@@ -115,6 +115,20 @@ describe('replayWindow', () => {
   it('tells the greatest sum there was, also below the threshold', () => {
     const spec = { threshold: 100, bucketS: 1, span: 2 };
     const counts = [1, 5, 2].map((count, index) => ({ second: index, receivedSecond: index, count }));
-    expect(replayWindow(spec, counts, 10)).toEqual({ firings: [], maxCount: 7 });
+    expect(replayWindow(spec, counts, { untilS: 10 })).toEqual({ firings: [], maxCount: 7 });
+  });
+
+  it('what was received before the range fills its first window, and firings that were over by then are left out', () => {
+    const spec = { threshold: 5, bucketS: 1, span: 4 };
+    const counts = [9, 0, 0, 0, 0, 0, 3, 2, 0, 1].map((count, index) => {
+      return { second: index, receivedSecond: index, count };
+    });
+    expect(replayWindow(spec, counts, { fromS: 7, untilS: 20 })).toEqual({
+      firings: [{ startedAtS: 7, resolvedAtS: 11, peak: 6 }],
+      maxCount: 6,
+    });
+    expect(replayWindow(spec, counts, { untilS: 20 })).toMatchObject({ maxCount: 9 });
+    const late = counts.filter(({ second }) => second >= 7);
+    expect(replayWindow(spec, late, { fromS: 7, untilS: 20 })).toEqual({ firings: [], maxCount: 3 });
   });
 });

@@ -224,12 +224,13 @@ function readField(stored: Readonly<Record<string, string>>, name: string): numb
 
 /**
  * What a rule would have done, decided by the same window. `counts` come ordered by the bucket they were received in;
- * buckets that ended at or before `untilS` are ended. `maxCount`: the greatest sum there was, firing or not.
+ * what was received before `fromS` only fills the window: firings that were over by then are left out. Buckets that
+ * ended at or before `untilS` are ended. `maxCount`: the greatest sum there was since `fromS`, firing or not.
  */
 export function replayWindow(
   spec: WindowSpec,
   counts: Iterable<CountItem>,
-  untilS: number,
+  { fromS = -Infinity, untilS }: { fromS?: number; untilS: number },
 ): { firings: { startedAtS: number; resolvedAtS: number | null; peak: number }[]; maxCount: number } {
   const window = new SlidingWindow(spec);
   const firings: { startedAtS: number; resolvedAtS: number | null; peak: number }[] = [];
@@ -237,13 +238,13 @@ export function replayWindow(
     for (const transition of transitions) {
       if (transition.kind === 'fired') continue;
       const { startedAtS, resolvedAtS, peak } = transition;
-      firings.push({ startedAtS, resolvedAtS, peak });
+      if (resolvedAtS > fromS) firings.push({ startedAtS, resolvedAtS, peak });
     }
   };
   let maxCount = 0;
   for (const item of counts) {
     resolve(window.count(item));
-    maxCount = Math.max(maxCount, window.sum);
+    if (item.receivedSecond >= fromS) maxCount = Math.max(maxCount, window.sum);
   }
   resolve(window.tick(untilS));
   if (window.startedAtS !== undefined) {

@@ -37,6 +37,8 @@ export type OutboxItem = {
   resolvedAtMs: number | null;
   /** The transition's time, by the times at which entries were received. */
   atMs: number;
+  /** It was resolved because the rule was changed or is gone, whatever the entries say: nobody is told. */
+  isCutOff?: boolean;
 };
 
 /** Changes of the stored fields of one rule's window. */

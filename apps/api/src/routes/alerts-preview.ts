@@ -4,7 +4,7 @@ import { alertPreviewAnswerSchema } from '@logpond/schema/alert-preview';
 import { refuseParameter } from '@logpond/schema/query-parameter';
 import type { ApiDeps } from '../api-deps.ts';
 import { checkedPreviewSchema } from '../checked-rule.ts';
-import { previewRule } from '../preview-rule.ts';
+import { leadSeconds, previewRule } from '../preview-rule.ts';
 import type { PreviewRange } from '../preview-rule.ts';
 import { jsonBody } from '../request-body.ts';
 import { declareRoute } from '../route.ts';
@@ -42,7 +42,8 @@ export function alertPreviewRoutes({
           oldestNs: BigInt(Math.trunc(nowMs - retentionMs)) * NS_PER_MS,
         };
         const rule = { id: 'preview', condition, service };
-        const counts = await alertQueries.countBuckets(scope, rule, { ...range, bucketS: spec.bucketS });
+        const counted = { ...range, fromS: range.fromS - leadSeconds(spec), bucketS: spec.bucketS };
+        const counts = await alertQueries.countBuckets(scope, rule, counted);
         return { status: 200, value: previewRule(spec, counts, range) };
       },
     }),
