@@ -84,6 +84,20 @@ describe('a Redis that was restarted', () => {
     await expect(admitOne()).rejects.toMatchObject({ kind: 'unavailable' });
   });
 
+  it('takes no plan of an owner from before it, neither before nor after the comparison: it may lack what that one read', async () => {
+    await stream.admit(0, makeBlock(3));
+    const before = await forceOwnership(redis);
+    await fixture.restartRedis();
+    await waitFor('the connection', async () => redis.ping());
+    using cursor = await LogCursor.open(redis, 'ingest', before);
+    expect(await cursor.writePlan(1, 'plan')).toBe(false);
+    expect(await prepare(1, 0)).toBe('ready');
+    expect(await cursor.writePlan(1, 'plan')).toBe(false);
+    using successor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    expect(await prepare(1, 0)).toBe('ready');
+    expect(await successor.writePlan(1, 'plan')).toBe(true);
+  });
+
   it('gives a fence that no earlier owner has, though its number was given before', async () => {
     const before = await forceOwnership(redis, 'ingest', 'worker-a');
     await redis.client.hdel(shardKeys(redis.prefix, 0).state, 'ingest:fence');

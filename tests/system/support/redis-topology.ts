@@ -1,3 +1,4 @@
+import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -20,6 +21,7 @@ const START_MS_MAX = 20_000;
 /** An election that was split is held again after 4 s. */
 const FAILOVER_MS_MAX = 30_000;
 const SLOTS = 16_384;
+const SENTINEL_LOG_CHARS = 20_000;
 const SENTINEL_NAME = 'pond';
 
 /** One redis-server: its files and port stay through kills. `control` looks at it directly. */
@@ -85,17 +87,24 @@ export class RedisServers implements AsyncDisposable {
   }
 }
 
-type Sentinel = { port: number; control: Redis; stop: () => Promise<unknown> };
+type Sentinel = {
+  port: number;
+  control: Redis;
+  /** The end of its log: whom it took for dead, and whom it promoted. */
+  output: () => string;
+  stop: () => Promise<unknown>;
+};
 
 /** A primary, two replicas and three Sentinels that watch them. */
 export class SentinelTopology implements AsyncDisposable {
   readonly servers: RedisServers;
   readonly env: Readonly<Record<string, string>>;
-  readonly #sentinels: readonly Sentinel[];
+  readonly sentinels: readonly Sentinel[];
+  readonly sentinelName = SENTINEL_NAME;
 
   private constructor(servers: RedisServers, sentinels: readonly Sentinel[]) {
     this.servers = servers;
-    this.#sentinels = sentinels;
+    this.sentinels = sentinels;
     const urls = sentinels.map(({ port }) => `redis://:${servers.password}@127.0.0.1:${port}`);
     this.env = { REDIS_MODE: 'sentinel', REDIS_URL: urls.join(','), REDIS_SENTINEL_NAME: SENTINEL_NAME };
   }
@@ -113,7 +122,7 @@ export class SentinelTopology implements AsyncDisposable {
   }
 
   async #isComplete(): Promise<boolean> {
-    const views = this.#sentinels.map(async ({ control }) => {
+    const views = this.sentinels.map(async ({ control }) => {
       const text = JSON.stringify(await control.call('SENTINEL', 'MASTER', SENTINEL_NAME));
       return /num-slaves"[,:]"2"/.test(text) && /num-other-sentinels"[,:]"2"/.test(text);
     });
@@ -133,8 +142,8 @@ export class SentinelTopology implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const { control } of this.#sentinels) control.disconnect();
-    await Promise.all(this.#sentinels.map(async ({ stop }) => stop()));
+    for (const { control } of this.sentinels) control.disconnect();
+    await Promise.all(this.sentinels.map(async ({ stop }) => stop()));
     await this.servers[Symbol.asyncDispose]();
   }
 }
@@ -159,7 +168,16 @@ async function startSentinel({ dataDir, password }: RedisServers, primaryPort: n
   await waitUntilReady(watched, async () => pingRedis(port, 'none'), START_MS_MAX);
   const control = new Redis({ port, host: '127.0.0.1', retryStrategy: () => 50, enableReadyCheck: false });
   control.on('error', () => {});
-  return { port, control, stop: async () => stopChild(child, 5_000) };
+  return { port, control, output: keepLog(child), stop: async () => stopChild(child, 5_000) };
+}
+
+/** More than the last words of a store: an election that went wrong takes some fifty lines. */
+function keepLog(child: ChildProcess): () => string {
+  let text = '';
+  child.stdout?.on('data', (part: string) => {
+    text = (text + part).slice(-SENTINEL_LOG_CHARS);
+  });
+  return () => text;
 }
 
 /** Three primaries with equal slot ranges and a replica each. */
