@@ -2,6 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { Installation } from '../system/support/installation.ts';
 import { runAlertMatching } from './alert-matching.ts';
+import { runAlerts } from './alerts.ts';
 import { runFlood } from './flood.ts';
 import { runFreshness } from './freshness.ts';
 import { runIdle } from './idle.ts';
@@ -14,7 +15,7 @@ import type { BenchOptions, Figures } from './report.ts';
  * Measures the whole product, which it starts itself in a directory of its own; other programs on the machine
  * disturb it. Figures are processor time from /proc, so Linux only.
  *
- *   npm run bench -- idle | low-load | freshness | ingest | flood | alert-matching  [--seconds n] [--rounds n] [--entries n] [--seed n] [--json file]
+ *   npm run bench -- idle | low-load | freshness | ingest | flood | alerts | alert-matching  [--seconds n] [--rounds n] [--entries n] [--seed n] [--json file]
  */
 const PARTS: Readonly<
   Record<string, (installation: Installation, options: BenchOptions) => Promise<Figures>>
@@ -27,6 +28,7 @@ const PARTS: Readonly<
 /** Parts that break what they measure start its processes one by one, or need none. */
 const OWN_RIG_PARTS: Readonly<Record<string, (options: BenchOptions) => Promise<Figures>>> = {
   flood: runFlood,
+  alerts: runAlerts,
   'alert-matching': runAlertMatching,
 };
 

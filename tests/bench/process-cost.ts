@@ -16,7 +16,8 @@ export type ProcessCost = {
   pssBytes: number;
 };
 
-type Sample = { pid: number; threadsNs: bigint; processNs: bigint };
+/** What a process has used so far. */
+export type Sample = { pid: number; threadsNs: bigint; processNs: bigint };
 
 /** The processor time of all processes of an installation between its start and `stop`; the load generator is not one. */
 export class CostMeter {
@@ -42,7 +43,7 @@ export class CostMeter {
     const costs = [...after].map(([name, sample]) => {
       const before = this.#before.get(name);
       if (before === undefined) throw new Error(`expected a sample of ${name}`);
-      return { name, cpuSeconds: subtract(sample, before), ...readMemory(sample.pid) };
+      return { name, cpuSeconds: subtractCpu(sample, before), ...readMemory(sample.pid) };
     });
     return { costs, seconds };
   }
@@ -65,7 +66,7 @@ function findPids(installation: Installation): Map<string, number> {
 }
 
 /** schedstat is exact to the nanosecond but forgets ended threads; stat counts them, in ticks. */
-function readCpu(pid: number): Sample {
+export function readCpu(pid: number): Sample {
   let threadsNs = 0n;
   for (const task of readdirSync(`/proc/${pid}/task`)) {
     try {
@@ -82,7 +83,8 @@ function readCpu(pid: number): Sample {
   return { pid, threadsNs, processNs: ticks * TICK_NS };
 }
 
-function subtract(after: Sample, before: Sample): number {
+/** CPU seconds between two samples of a process. */
+export function subtractCpu(after: Sample, before: Sample): number {
   const byThreads = after.threadsNs - before.threadsNs;
   const byProcess = after.processNs - before.processNs;
   return Number(byProcess > byThreads + ROUNDING_NS ? byProcess : byThreads) / 1e9;

@@ -3,10 +3,13 @@ import { shardKeys } from '@logpond/db/shard-map';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { AppProcess } from '../support/app-process.ts';
 import { waitFor } from '../support/wait.ts';
+import { AlertApi } from './support/alert-api.ts';
+import type { RuleDraft } from './support/alert-api.ts';
 import { judge } from './support/judge.ts';
 import { Oracle } from './support/oracle.ts';
 import { Rig } from './support/rig.ts';
 import type { ApiProcess, Tenant } from './support/rig.ts';
+import { createTenants } from './support/rig-tenants.ts';
 
 const MIB = 1024 ** 2;
 /** The least that is allowed. One shard has all of it, and nothing is admitted above 80 %. */
@@ -16,6 +19,13 @@ const KEYS = shardKeys('lp', 0);
 const REQUEST = { rows: 20, isKeyed: false, ambiguousMax: 1 } as const;
 const NOISE_BYTES = 16_000;
 const REQUESTS_MAX = 400;
+
+const COUNTS_ALL: RuleDraft = {
+  name: 'All',
+  enabled: true,
+  condition: { field: 'level', operator: 'gte', value: 'debug', threshold: 1_000_000_000, timeWindow: '1d' },
+  notifications: [],
+};
 
 let rig: Rig;
 let worker: AppProcess;
@@ -59,8 +69,17 @@ async function sendUntilRefused(oracle: Oracle, tenant: Tenant): Promise<number>
 
 describe('F55: the alert worker stops', () => {
   it('nothing it has not seen is trimmed; at the mark 503 and a metric; when it is back all flows again', async () => {
-    const [tenant] = await rig.createTenants(1);
+    const [tenant] = await createTenants(
+      {
+        REDIS_URL: rig.env['REDIS_URL'] ?? '',
+        KEY_PREFIX: 'lp',
+        SHARDS: 1,
+        REDIS_BUDGET_BYTES: BUDGET_BYTES,
+      },
+      1,
+    );
     if (tenant === undefined) throw new RangeError('expected a tenant');
+    const ruleId = await new AlertApi(api.url).createRule(tenant, COUNTS_ALL);
     const oracle = new Oracle({ run: 'f55', tenants: [tenant], url: api.url, noiseBytes: NOISE_BYTES });
     const alert = rig.startAlertWorker();
     // While it follows, the stream takes more than its whole budget.
@@ -115,5 +134,13 @@ describe('F55: the alert worker stops', () => {
       `F55: ${taken} batches taken without the alert worker, ${JSON.stringify(verdict)}\n`,
     );
     expect(verdict).toMatchObject({ faults: [], stored: verdict.acknowledged });
+    // What came while it was stopped was kept for it, and counted when it was back, once.
+    await waitFor('all to be counted', async () => {
+      const [stored] = await rig.selectRows<{ entries: string }>(
+        'SELECT toString(count()) AS entries FROM logs WHERE project_id = {project:UUID}',
+        { project: tenant.projectId },
+      );
+      return (await rig.redis.hget(KEYS.window(ruleId), 'counted')) === stored?.entries;
+    });
   });
 });

@@ -10,22 +10,26 @@ import type { Tenant } from './rig.ts';
 
 const TENANT_TRIES_MAX = 2_000;
 const ACTOR = { kind: 'system' } as const;
+const PASSWORD = 'correct horse battery staple';
+
+/** With a session of the user who owns the project. */
+export type OwnedTenant = Tenant & { session: string };
 
 /** Makes `perShard` projects on each shard, each with a key for everything. They belong to a user of their own. */
 export async function createTenants(
   settings: RedisSettings,
   perShard: number,
   options: { retentionDays?: number } = {},
-): Promise<Tenant[]> {
+): Promise<OwnedTenant[]> {
   await using redis = await connectRedis(settings);
   const control = new ControlStore(redis);
-  const user = await createUser(control);
+  const { user, session } = await createUser(control);
   const projects = new Projects(control);
   await using apiKeys = new ApiKeys(control);
   const name = `Fault tests ${crypto.randomUUID()}`;
   const organization = await new Organizations(control).create(ACTOR, user.id, { name });
   const shards = settings.SHARDS;
-  const tenants: Tenant[] = [];
+  const tenants: OwnedTenant[] = [];
   for (let tries = 0; tenants.length < perShard * shards && tries < TENANT_TRIES_MAX; tries += 1) {
     const project = await projects.create(ACTOR, {
       organizationId: organization.id,
@@ -35,13 +39,16 @@ export async function createTenants(
     const shard = shardOf(project.id, shards);
     if (tenants.filter((tenant) => tenant.shard === shard).length >= perShard) continue;
     const { apiKey } = await apiKeys.create(ACTOR, project.id, { name: 'oracle' });
-    tenants.push({ projectId: project.id, apiKey, shard });
+    tenants.push({ projectId: project.id, apiKey, shard, session });
   }
   return tenants.toSorted((a, b) => a.shard - b.shard);
 }
 
-async function createUser(control: ControlStore): Promise<{ id: string }> {
+async function createUser(control: ControlStore): Promise<{ user: { id: string }; session: string }> {
+  const accounts = new Accounts(control);
   const email = `oracle@${crypto.randomUUID()}.test`;
-  const input = { email, password: 'correct horse battery staple', name: 'Oracle', isAdmin: true };
-  return new Accounts(control).createUser(ACTOR, input);
+  const user = await accounts.createUser(ACTOR, { email, password: PASSWORD, name: 'Oracle', isAdmin: true });
+  const session = await accounts.login(email, PASSWORD);
+  if (session === undefined) throw new Error('expected a session');
+  return { user, session: session.token };
 }

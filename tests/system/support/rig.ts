@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { createClient } from '@clickhouse/client';
 import type { ClickHouseClient } from '@clickhouse/client';
 import { Redis } from 'ioredis';
-import { shardKeys } from '@logpond/db/shard-map';
+import type { Consumer } from '@logpond/db/shard-map';
 import { findFreePort } from '@logpond/standalone/store-process';
 import { startApp } from '../../support/app-process.ts';
 import type { AppProcess } from '../../support/app-process.ts';
@@ -12,6 +12,7 @@ import type { JudgedLetter } from './judge.ts';
 import type { PowerLoss } from './power-loss.ts';
 import { openProxies } from './rig-proxies.ts';
 import type { RigProxies } from './rig-proxies.ts';
+import { expireLeases } from './rig-leases.ts';
 import { KEY_PREFIX, listLetters, readAccounts, readRunId, readShardState } from './rig-state.ts';
 import type { ShardAccount, ShardState } from './rig-state.ts';
 import { RigStores } from './rig-stores.ts';
@@ -170,7 +171,8 @@ export class Rig implements AsyncDisposable {
   async killWorkers(): Promise<void> {
     const victims = [...this.#apps].filter((app) => !('port' in app));
     await Promise.all(victims.map(async (app) => this.killApp(app)));
-    await this.expireLeases();
+    await this.expireLeases('ingest');
+    await this.expireLeases('alert');
   }
 
   /** SIGKILL to redis-server, and waits until it is gone. */
@@ -250,12 +252,9 @@ export class Rig implements AsyncDisposable {
     });
   }
 
-  /** Lets all leases and signs of life run out now: the same as waiting for 3 s after a kill. */
-  async expireLeases(): Promise<void> {
-    for (let shard = 0; shard < this.shards; shard += 1) {
-      await this.redis.del(shardKeys(KEY_PREFIX, shard).lease('ingest'));
-    }
-    await this.redis.del(`${KEY_PREFIX}:{cp}:workers:ingest`);
+  /** Lets all leases and signs of life of a consumer run out now: the same as waiting for 3 s after a kill. */
+  async expireLeases(consumer: Consumer = 'ingest'): Promise<void> {
+    await expireLeases(this.redis, this.shards, consumer);
   }
 
   /** How many shards each worker holds, in no order. */
