@@ -1,9 +1,11 @@
+import { setImmediate as giveTurn } from 'node:timers/promises';
 import type { AlertRange } from '@logpond/db/alert-cursor';
 import { passFailpoint } from '@logpond/runtime/failpoint';
 import { declareCounter } from '@logpond/runtime/metrics';
 import { pause } from '@logpond/db/store-retry';
 import { retry } from './retry.ts';
 import type { AlertShard } from './shard.ts';
+import { SkipReport } from './skip-report.ts';
 import { StepBuilder } from './step-builder.ts';
 import type { BuiltStep, Unread } from './step-builder.ts';
 
@@ -12,10 +14,16 @@ const LIMITS = { rowsMax: 100_000, bytesMax: 16 * 1024 ** 2, rawBytesMax: 128 * 
 /** Pause between two reads at the end of the stream: what comes meanwhile is counted at once. */
 const REST_MS = 100;
 const TICK_MS = 1_000;
+/** How often counters are written down while nobody is to be told of anything: the price of a step is that of its windows. */
+const COUNT_MS = 500;
 /** How often the place is written down while nothing matches. */
 const PLACE_MS = 1_000;
 /** Blocks that were received may be under way for this long: buckets are closed so much later. */
 const LATE_MS = 5_000;
+/** Evaluating longer without a turn of others, leases would lapse, and the other shards stand still. */
+const TURN_MS = 50;
+/** Within a range, what is counted is written down after each block that ends so long after the last time. */
+const STEP_MS = 250;
 /** Items of the outbox that wait for the queue; nothing more is counted then. */
 const OUTBOX_WAITING_MAX = 10_000;
 const OUTBOX_PAUSE_MS = 200;
@@ -34,10 +42,12 @@ const OUTBOX_PAUSE_MS = 200;
  */
 export async function evaluateShard(shard: AlertShard): Promise<void> {
   const { windows, rules, clock, deps, signal } = shard;
+  const skipReport = new SkipReport(shard.log, deps.elapsedMs);
   const builder = new StepBuilder(windows.place, {
     rules,
     nowMs: () => clock.read() ?? deps.now(),
     onUnread: (unread) => reportUnread(shard, unread),
+    onSkipped: (skipped) => skipReport.add(skipped),
   });
   const evaluator = { shard, builder, restUntil: 0, nextTickAt: 0, writtenAt: performance.now() };
   while (!signal.aborted) {
@@ -56,11 +66,12 @@ type Evaluator = {
   writtenAt: number;
 };
 
-/** Evaluates what there is, or lets time pass. False: this owner was replaced. */
+/** Evaluates what there is, or lets time pass. False: this owner was replaced, or stops amid what there is. */
 async function goOn(evaluator: Evaluator): Promise<boolean> {
   const { shard, builder } = evaluator;
   const { cursor, signal, progress } = shard;
-  const wait = async (): Promise<boolean> => cursor.waitForEntry(builder.place, TICK_MS);
+  const timeoutMs = hasMoved(evaluator) ? COUNT_MS : TICK_MS;
+  const wait = async (): Promise<boolean> => cursor.waitForEntry(builder.place, timeoutMs);
   const isWaiting = await retry(shard, 'wait', wait);
   if (isWaiting) {
     await pause(evaluator.restUntil - performance.now(), signal);
@@ -78,26 +89,45 @@ async function goOn(evaluator: Evaluator): Promise<boolean> {
   if (progress.isAtEnd && performance.now() >= evaluator.nextTickAt) {
     evaluator.nextTickAt = performance.now() + TICK_MS;
     const nowMs = shard.clock.read();
-    if (nowMs !== undefined) builder.tick(nowMs - LATE_MS);
+    // One block of an API whose clock is ahead must not end what fires in other projects: two clocks have to agree.
+    if (nowMs !== undefined) builder.tick(Math.min(nowMs, shard.deps.now()) - LATE_MS);
   }
+  if (!builder.isUrgent && performance.now() < evaluator.writtenAt + COUNT_MS) return true;
   return write(evaluator);
 }
 
+/** False: this owner was replaced, or stops; nothing may be written then, as it may stop amid a block. */
 async function evaluateRange(evaluator: Evaluator, range: AlertRange): Promise<boolean> {
   const { shard, builder } = evaluator;
+  let turnAt = performance.now();
+  let stepAt = turnAt;
   for (const item of range.items) {
-    builder.take(item);
-    if ('block' in item) {
-      const run = item.runs.at(-1);
-      if (run !== undefined) see(shard, Number(run.receivedAtNs / 1_000_000n));
-      readEntries.inc(item.rows);
-    } else if (item.change === undefined) {
-      shard.log.error({ number: item.number }, 'a change of rules cannot be read and is stepped over');
+    const parts = builder.takeInTurns(item);
+    for (let isEnd = false; !isEnd;) {
+      isEnd = parts.next().done === true;
+      if (performance.now() < turnAt + TURN_MS) continue;
+      await giveTurn();
+      turnAt = performance.now();
+      if (shard.signal.aborted && !isEnd) return false;
     }
+    noteTaken(shard, item);
     shard.progress.done = builder.place.done;
-    if (builder.isFull && !(await write(evaluator))) return false;
+    if (!builder.isFull && performance.now() < stepAt + STEP_MS) continue;
+    if (!(await write(evaluator))) return false;
+    stepAt = performance.now();
+    if (shard.signal.aborted) return false;
   }
   return true;
+}
+
+function noteTaken(shard: AlertShard, item: AlertRange['items'][number]): void {
+  if ('block' in item) {
+    const run = item.runs.at(-1);
+    if (run !== undefined) see(shard, Number(run.receivedAtNs / 1_000_000n));
+    readEntries.inc(item.rows);
+  } else if (item.change === undefined) {
+    shard.log.error({ number: item.number }, 'a change of rules cannot be read and is stepped over');
+  }
 }
 
 function see({ progress, clock }: AlertShard, receivedAtMs: number): void {
@@ -123,11 +153,15 @@ async function write(evaluator: Evaluator): Promise<boolean> {
   return true;
 }
 
-function describePlace({ shard, builder, writtenAt }: Evaluator): BuiltStep | undefined {
-  const { place: to } = builder;
+/** Whether more is evaluated than is written down. */
+function hasMoved({ shard, builder }: Evaluator): boolean {
   const { place: from } = shard.windows;
-  const isMoved = to.done !== from.done || to.controls !== from.controls;
-  if (!isMoved || performance.now() < writtenAt + PLACE_MS) return undefined;
+  return builder.place.done !== from.done || builder.place.controls !== from.controls;
+}
+
+function describePlace(evaluator: Evaluator): BuiltStep | undefined {
+  if (!hasMoved(evaluator) || performance.now() < evaluator.writtenAt + PLACE_MS) return undefined;
+  const { place: to } = evaluator.builder;
   return { counted: 0, step: { to, changes: [], resets: new Set(), windows: new Map(), outbox: [] } };
 }
 

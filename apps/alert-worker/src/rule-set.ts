@@ -1,11 +1,15 @@
 import { ProjectMatcher } from '@logpond/alerting/matcher';
+import { PatternAllowance } from '@logpond/alerting/pattern-allowance';
 import { readWindowSpec } from '@logpond/alerting/window';
 import type { RuleInForce } from '@logpond/db/alert-windows';
 import type { AlertRuleDocument, RuleChange } from '@logpond/db/rule-change';
+import { readCpuMs } from './cpu-clock.ts';
 import { WatchedRule } from './watched-rule.ts';
 
 /** Deleted rules that are remembered, so that a change of theirs that comes late does not bring them back. */
 const DELETED_MAX = 10_000;
+/** Projects with patterns whose allowances are kept when their rules change; more begin with a full one again. */
+const ALLOWANCES_MAX = 10_000;
 
 /** The enabled rules of one project; the matcher speaks of them by their index. */
 export type ProjectRules = { matcher: ProjectMatcher; rules: readonly WatchedRule[] };
@@ -26,14 +30,21 @@ export class RuleSet {
   readonly #projectOf = new Map<string, string>();
   readonly #compiled = new Map<string, ProjectRules | undefined>();
   readonly #deleted = new Map<string, number>();
+  readonly #allowances = new Map<string, PatternAllowance>();
   readonly #onBroken: (rule: AlertRuleDocument, error: unknown) => void;
+  readonly #cpuMs: () => number;
 
-  /** @param onBroken is told of each rule that cannot be compiled; it matches nothing. */
+  /**
+   * @param onBroken is told of each rule that cannot be compiled; it matches nothing.
+   * @param cpuMs time that this thread has worked, for the patterns' allowances.
+   */
   constructor(
     inForce: readonly RuleInForce[],
     onBroken: (rule: AlertRuleDocument, error: unknown) => void = () => {},
+    cpuMs: () => number = readCpuMs,
   ) {
     this.#onBroken = onBroken;
+    this.#cpuMs = cpuMs;
     for (const { rule, fields } of inForce) this.#put(new WatchedRule(rule, fields));
   }
 
@@ -126,27 +137,48 @@ export class RuleSet {
 
   #compile(projectId: string): ProjectRules | undefined {
     const enabled = [...(this.#byProject.get(projectId)?.values() ?? [])].filter(({ rule }) => rule.enabled);
-    const compiled = tryCompile(enabled);
+    const allowance = this.#openAllowance(projectId, enabled);
+    const compiled = tryCompile(enabled, allowance);
     if (!(compiled instanceof Error)) return compiled;
     const sound = enabled.filter((watched) => {
       const alone = tryCompile([watched]);
       if (alone instanceof Error) this.#onBroken(watched.rule, alone);
       return !(alone instanceof Error);
     });
-    const rest = tryCompile(sound);
+    const rest = tryCompile(sound, allowance);
     if (!(rest instanceof Error)) return rest;
     // Too large together: the limits of rules do not allow it, but it must not stop the other projects either.
     for (const { rule } of sound) this.#onBroken(rule, rest);
     return undefined;
   }
+
+  /** It outlives changes of the rules: a change must not fill it. */
+  #openAllowance(projectId: string, enabled: readonly WatchedRule[]): PatternAllowance | undefined {
+    if (!enabled.some(({ rule }) => rule.condition.operator === 'regex')) return undefined;
+    const allowance = this.#allowances.get(projectId) ?? new PatternAllowance(this.#cpuMs);
+    this.#allowances.delete(projectId);
+    this.#allowances.set(projectId, allowance);
+    const oldest = this.#allowances.keys().next();
+    if (this.#allowances.size > ALLOWANCES_MAX && oldest.done !== true) this.#allowances.delete(oldest.value);
+    return allowance;
+  }
 }
 
 /** What is wrong comes back as an error: rules come from customers, and one must not stop the others. */
-function tryCompile(rules: readonly WatchedRule[]): ProjectRules | undefined | Error {
+function tryCompile(
+  rules: readonly WatchedRule[],
+  allowance?: PatternAllowance,
+): ProjectRules | undefined | Error {
   if (rules.length === 0) return undefined;
   try {
     for (const { rule } of rules) readWindowSpec(rule.condition);
-    return { matcher: new ProjectMatcher(rules.map(({ rule }) => rule)), rules };
+    return {
+      matcher: new ProjectMatcher(
+        rules.map(({ rule }) => rule),
+        allowance,
+      ),
+      rules,
+    };
   } catch (error) {
     return error instanceof Error ? error : new Error(String(error));
   }

@@ -1,44 +1,6 @@
-import type { RuleChange } from '@logpond/db/rule-change';
-import type { StreamBlock } from '@logpond/db/stream-block';
 import { describe, expect, it } from 'vitest';
-import { RuleSet } from './rule-set.ts';
 import { brief, errors, makeRule, makeStreamBlock, NOW_S, OTHER } from './rule.test-support.ts';
-import type { TestRun } from './rule.test-support.ts';
-import { StepBuilder } from './step-builder.ts';
-import type { Unread } from './step-builder.ts';
-
-const PLACE = { done: 1, controls: 0 };
-
-/** A builder that reads a stream put together here. */
-class Rig {
-  readonly rules = new RuleSet([]);
-  readonly unread: Unread[] = [];
-  readonly builder = new StepBuilder(PLACE, {
-    rules: this.rules,
-    nowMs: () => (NOW_S + 100) * 1_000,
-    onUnread: (unread) => this.unread.push(unread),
-  });
-
-  change(...changes: RuleChange[]): void {
-    for (const change of changes) this.builder.take({ number: this.builder.place.controls + 1, change });
-  }
-
-  send(...runs: TestRun[]): StreamBlock {
-    const block = makeStreamBlock(this.builder.place.done, runs);
-    this.builder.take(block);
-    return block;
-  }
-
-  /** What is stored of a rule's window after the step. */
-  counted(ruleId = makeRule().id): string | undefined {
-    return this.builder.finish()?.step.windows.get(ruleId)?.set['counted'];
-  }
-}
-
-const put = (rule = makeRule()): RuleChange => ({ op: 'put', rule });
-const text = (value: string): Partial<ReturnType<typeof makeRule>> => ({
-  condition: { ...makeRule().condition, field: 'message', operator: 'contains', value },
-});
+import { put, Rig, text } from './step-builder.test-support.ts';
 
 describe('evaluating the stream', () => {
   it('a rule counts what lies behind its change, and nothing before it', () => {

@@ -1,3 +1,4 @@
+import type { SkippedAsks } from '@logpond/alerting/pattern-allowance';
 import { BlockError } from '@logpond/log-block/layout';
 import type { RunSummary } from '@logpond/log-block/layout';
 import type { AlertPlace } from '@logpond/db/alert-cursor';
@@ -23,6 +24,9 @@ const SECOND_NS = 1_000_000_000n;
 /** Entries that no rule can be asked about, and why. */
 export type Unread = { reason: 'header' | 'columns'; firstOffset: number; rows: number; error: string };
 
+/** What the patterns of a project were not asked about. */
+export type Skipped = SkippedAsks & { projectId: string };
+
 /** What a step amounts to, beside what is written down. */
 export type BuiltStep = { step: CountStep; counted: number };
 
@@ -33,6 +37,7 @@ export type BuiltStep = { step: CountStep; counted: number };
 export class StepBuilder {
   readonly #rules: RuleSet;
   readonly #onUnread: (unread: Unread) => void;
+  readonly #onSkipped: (skipped: Skipped) => void;
   /** What time it is for firings that end because their rule does. */
   readonly #nowMs: () => number;
   #to: AlertPlace;
@@ -43,15 +48,22 @@ export class StepBuilder {
   #changes: RuleChange[] = [];
   #outbox: OutboxItem[] = [];
   #counted = 0;
+  #isAmidBlock = false;
 
   constructor(
     from: AlertPlace,
-    options: { rules: RuleSet; nowMs: () => number; onUnread: (unread: Unread) => void },
+    options: {
+      rules: RuleSet;
+      nowMs: () => number;
+      onUnread: (unread: Unread) => void;
+      onSkipped?: (skipped: Skipped) => void;
+    },
   ) {
     this.#to = { ...from };
     this.#rules = options.rules;
     this.#nowMs = options.nowMs;
     this.#onUnread = options.onUnread;
+    this.#onSkipped = options.onSkipped ?? (() => {});
   }
 
   /** Up to where everything is evaluated. */
@@ -67,8 +79,19 @@ export class StepBuilder {
 
   /** Evaluates what lies next in the stream. */
   take(item: StreamBlock | StreamControl): void {
+    const turns = this.takeInTurns(item);
+    while (turns.next().done !== true);
+  }
+
+  /**
+   * The same in parts of some 20 ms as a rule: between them others may have a turn, but nothing may be asked of the
+   * builder. What was begun and is not brought to its end makes the builder useless.
+   */
+  *takeInTurns(item: StreamBlock | StreamControl): Generator<undefined> {
     if ('block' in item) {
-      this.#takeBlock(item);
+      this.#isAmidBlock = true;
+      yield* this.#takeBlock(item);
+      this.#isAmidBlock = false;
       this.#to = { ...this.#to, done: item.firstOffset + item.rows };
       return;
     }
@@ -87,8 +110,19 @@ export class StepBuilder {
     }
   }
 
+  /**
+   * Whether what was evaluated must be written down now: somebody is to be told, or rules changed. The rest may wait
+   * for more; until it is written it is read again after a crash.
+   */
+  get isUrgent(): boolean {
+    this.#fillWindows();
+    return this.#outbox.length > 0 || this.#changes.length > 0 || this.isFull;
+  }
+
   /** What is to be written down since the last call. Undefined: nothing but how far the stream was read. */
   finish(): BuiltStep | undefined {
+    // Its first part would be counted again with the rest.
+    if (this.#isAmidBlock) throw new Error('expected the block taken to its end, got a step amid it');
     this.#fillWindows();
     const windows = new Map<string, WindowFields>();
     for (const [id, rule] of this.#touched) {
@@ -129,7 +163,7 @@ export class StepBuilder {
     }
   }
 
-  #takeBlock(block: StreamBlock): void {
+  *#takeBlock(block: StreamBlock): Generator<undefined> {
     const { firstOffset, rows, damage } = block;
     if (damage !== undefined) {
       this.#onUnread({ reason: 'header', firstOffset, rows, error: damage });
@@ -141,40 +175,45 @@ export class StepBuilder {
       const rules = this.#rules.ofProject(run.projectId);
       if (rules !== undefined) {
         reader ??= new BlockReader(block);
-        this.#countRun({ run, index, from, rules, reader, firstOffset });
+        yield* this.#countRun({ run, index, from, rules, reader, firstOffset });
       }
       from += run.rows;
     }
     if (reader !== undefined) this.#fillWhenDue();
   }
 
-  #countRun(part: RunPart): void {
-    const { run, index, from, rules, reader } = part;
+  *#countRun(part: RunPart): Generator<undefined> {
+    const { run, index, rules, reader } = part;
     const { matcher } = rules;
     const tally = this.#openTally(run.projectId, rules);
     const receivedSecond = toSecond(run.receivedAtNs);
     const digest = matcher.needsDigest ? reader.readDigest(index, run.rows) : [];
     for (const { level, service, second, count } of digest ?? []) {
-      const matches = matcher.matchDigest(level, service);
+      const matches = matcher.matchDigest(level, service, count);
       if (matches.length > 0) tally.addAlike(matches, { second, receivedSecond, count });
     }
-    if (digest !== undefined && !matcher.needsColumns) return;
+    if (digest === undefined || matcher.needsColumns)
+      yield* this.#countRows(part, tally, digest === undefined);
+    const skipped = matcher.takeSkipped();
+    if (skipped !== undefined) this.#onSkipped({ projectId: run.projectId, ...skipped });
+  }
+
+  *#countRows(part: RunPart, tally: ProjectTally, isAll: boolean): Generator<undefined> {
+    const { run, from, reader, firstOffset } = part;
+    const { matcher } = part.rules;
+    const receivedSecond = toSecond(run.receivedAtNs);
+    const to = from + run.rows;
     try {
       const columns = reader.readColumns();
       const second = oneSecond(run);
       const onMatch = (ruleIndex: number, row: number): void =>
         tally.addMatch(ruleIndex, second ?? columns.second(row), receivedSecond);
-      if (digest === undefined) matcher.matchAllRows(columns, from, from + run.rows, onMatch);
-      else matcher.matchRows(columns, from, from + run.rows, onMatch);
+      if (isAll) yield* matcher.matchAllRowsInTurns(columns, from, to, onMatch);
+      else yield* matcher.matchRowsInTurns(columns, from, to, onMatch);
     } catch (error) {
       if (!(error instanceof BlockError)) throw error;
-      const { firstOffset } = part;
-      this.#onUnread({
-        reason: 'columns',
-        firstOffset: firstOffset + from,
-        rows: run.rows,
-        error: error.message,
-      });
+      const { rows } = run;
+      this.#onUnread({ reason: 'columns', firstOffset: firstOffset + from, rows, error: error.message });
     }
   }
 

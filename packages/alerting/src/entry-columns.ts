@@ -26,6 +26,11 @@ export function startOfText({ bytes, ends }: StringRows, row: number): number {
   return at + 1;
 }
 
+/** Bytes of the text of a row. */
+export function measureText(rows: StringRows, row: number): number {
+  return (rows.ends[row] ?? 0) - startOfText(rows, row);
+}
+
 function decodeRow(rows: StringRows, row: number): string {
   return decoder.decode(rows.bytes.subarray(startOfText(rows, row), rows.ends[row]));
 }
@@ -38,6 +43,7 @@ export class EntryReader {
   #message: string | undefined;
   #lowerMessage: string | undefined;
   #metadata: unknown;
+  #bytesRead = 0;
 
   constructor(columns: EntryColumns) {
     this.#columns = columns;
@@ -45,6 +51,11 @@ export class EntryReader {
 
   get row(): number {
     return this.#row;
+  }
+
+  /** Bytes of all texts that were decoded. */
+  get bytesRead(): number {
+    return this.#bytesRead;
   }
 
   moveTo(row: number): void {
@@ -56,12 +67,12 @@ export class EntryReader {
   }
 
   service(): string {
-    this.#service ??= decodeRow(this.#columns.services(), this.#row);
+    this.#service ??= this.#decode(this.#columns.services());
     return this.#service;
   }
 
   message(): string {
-    this.#message ??= decodeRow(this.#columns.messages(), this.#row);
+    this.#message ??= this.#decode(this.#columns.messages());
     return this.#message;
   }
 
@@ -72,11 +83,16 @@ export class EntryReader {
 
   /** Parsed (metadata-path.ts). */
   metadata(): unknown {
-    this.#metadata ??= parseMetadata(decodeRow(this.#columns.metadata(), this.#row));
+    this.#metadata ??= parseMetadata(this.#decode(this.#columns.metadata()));
     return this.#metadata;
   }
 
   traceId(): string | undefined {
     return this.#columns.traceId(this.#row);
+  }
+
+  #decode(rows: StringRows): string {
+    this.#bytesRead += measureText(rows, this.#row);
+    return decodeRow(rows, this.#row);
   }
 }

@@ -3,8 +3,8 @@ import { ApiError } from '@logpond/schema/api-error';
 import type { AlertRuleDocument } from './rule-change.ts';
 
 /**
- * Regular expressions cost the alert worker far more than all else (up to a second for one message of 64 KB), and
- * the projects of a shard share it.
+ * Regular expressions cost the alert worker more than all else (up to a quarter of a second for one message of 64 KB),
+ * and what each may cost for the text it is asked about adds up (packages/alerting/src/pattern-allowance.ts).
  */
 const PATTERNS_PER_PROJECT_MAX = 20;
 
