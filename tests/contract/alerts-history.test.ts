@@ -94,6 +94,43 @@ describe('alerts §4: GET /projects/:id/alerts/history', () => {
     expect(times).toEqual(times.toSorted().toReversed());
   });
 
+  it('deliveries come oldest first, those of one moment in the order in which they were caused', async () => {
+    const [firing] = firings;
+    if (firing === undefined) throw new Error('expected firings');
+    const { projectId, firingId, startedAtMs } = firing;
+    const of = (
+      kind: 'fired' | 'renotified' | 'resolved',
+      afterMs: number,
+      repeat = 0,
+      target = 'a@x.org',
+    ) => ({
+      projectId,
+      firingId,
+      startedAtMs,
+      kind,
+      repeat,
+      target,
+      attempts: 1,
+      lastError: null,
+      type: 'delivery' as const,
+      channel: 'email' as const,
+      status: 'sent' as const,
+      atMs: startedAtMs + afterMs,
+    });
+    const ordered = [
+      of('fired', 100),
+      of('fired', 100, 0, 'b@x.org'),
+      of('renotified', 200, 1),
+      of('renotified', 300, 2),
+      of('resolved', 300),
+    ];
+    await api.deps.alertHistory.insert(ordered.toReversed());
+    const shown = (await read()).history.find(({ id }) => id === firingId);
+    expect(shown).toMatchObject({
+      deliveries: ordered.map(({ kind, repeat, target }) => ({ kind, repeat, target })),
+    });
+  });
+
   it.each([1, 2, 7, 45, 1000])('pages of %i hold every firing once', async (limit) => {
     const seen: string[] = [];
     let cursor = '';

@@ -16,6 +16,7 @@ let ann: TestTenant;
 let bob: TestTenant;
 let sentFromMs: number;
 let sentToMs: number;
+let receivedMs: number;
 beforeAll(async () => {
   api = await openContractApi();
   [ann, bob] = [await api.createTenant('ann'), await api.createTenant('bob')];
@@ -36,7 +37,8 @@ beforeAll(async () => {
     ...Array.from({ length: 50 }, () => entry('error', 'web', now - 7_200_000)),
   ];
   sentFromMs = Date.now();
-  await expectJson(await api.call('POST', '/ingest', { key: ann.apiKey, json }));
+  const sent = await api.call('POST', '/ingest', { key: ann.apiKey, json });
+  receivedMs = Date.parse((await expectJson<{ timestamp: string }>(sent)).timestamp);
   sentToMs = Date.now();
   const foreign = Array.from({ length: 30 }, () => entry('error', 'web'));
   await expectJson(await api.call('POST', '/ingest', { key: bob.apiKey, json: foreign }));
@@ -117,6 +119,15 @@ describe('alerts §4: POST /projects/:id/alerts/preview', () => {
     expect(await preview(body, { to })).toMatchObject({ firings: [], maxCount: 0 });
     const from = new Date(sentFromMs - 1_000).toISOString();
     expect(await preview(body, { from })).toMatchObject({ maxCount: 8 });
+  });
+
+  it('the second of `to` counts whole, and what was received later does not', async () => {
+    const body = rule({ field: 'level', operator: 'equals', value: 'error' });
+    const secondMs = Math.floor(receivedMs / 1_000) * 1_000;
+    const until = async (ms: number): Promise<number> =>
+      (await preview(body, { to: new Date(ms).toISOString() })).maxCount;
+    expect(await until(secondMs)).toBe(8);
+    expect(await until(secondMs - 1)).toBe(0);
   });
 
   it('never looks into the future: what fires now has not resolved, whatever `to` says', async () => {

@@ -1,39 +1,32 @@
 import { AlertCursor } from '@logpond/db/alert-cursor';
 import type { AlertPlace, AlertRange } from '@logpond/db/alert-cursor';
 import { AlertWindows } from '@logpond/db/alert-windows';
-import type { CountStep } from '@logpond/db/alert-windows';
 import type { RedisStore } from '@logpond/db/connect';
 import { LogCursor } from '@logpond/db/log-cursor';
 import type { LogStream } from '@logpond/db/log-stream';
-import type { RuleChange } from '@logpond/db/rule-change';
 import { RuleStream } from '@logpond/db/rule-stream';
 import { shardKeys } from '@logpond/db/shard-map';
 import { readTailRange } from '@logpond/db/tail';
 import { describe, expect, it } from 'vitest';
-import { beginEachTest, forceOwnership, makeBlock, NOW_MS, PROJECT, WIDE } from './stream-fixture.ts';
-
-const START: AlertPlace = { done: 1, controls: 0 };
+import { makeChange, makeStep, START } from './rule-stream-fixture.ts';
+import { beginEachTest, forceOwnership, makeBlock, NOW_MS, WIDE } from './stream-fixture.ts';
 
 let redis: RedisStore;
 let stream: LogStream;
 
 beginEachTest((begun) => ({ redis, stream } = begun));
 
-function makeChange(id: string, version = 1): Extract<RuleChange, { op: 'put' }> {
-  const createdAt = new Date(NOW_MS).toISOString();
-  const condition = {
-    field: 'level',
-    operator: 'equals',
-    value: 'error',
-    threshold: 1,
-    timeWindow: '1m',
-  } as const;
-  const rule = { version, id, projectId: PROJECT, generation: 1, createdAt, updatedAt: createdAt };
-  return { op: 'put', rule: { ...rule, name: id, enabled: true, condition, notifications: [] } };
+async function publish(id: string, name = id): Promise<void> {
+  const { op, rule } = makeChange(id);
+  await new RuleStream(redis).publish({ op, rule: { ...rule, name } });
 }
 
-async function publish(id: string): Promise<void> {
-  await new RuleStream(redis).publish(makeChange(id));
+/** What the shard says that changes in its stream take, and of how many it says where they lie. */
+async function readHeld(): Promise<{ bytes: number; places: number }> {
+  const state = await redis.client.hgetall(shardKeys(redis.prefix, 0).state);
+  const places = Object.keys(state).filter((name) => name.startsWith('control:')).length;
+  const { controlBytesIn = '0', controlBytesGone = '0' } = state;
+  return { bytes: Number(controlBytesIn) - Number(controlBytesGone), places };
 }
 
 /** Blocks as `<first offset>+<rows>`, changes as the rule's id. */
@@ -148,84 +141,78 @@ describe('a change of rules in the stream', () => {
     expect(render(await readAll({ done: 11, controls: 2 }))).toEqual(['11+1']);
   });
 
+  it('that was read goes after its time on a shard without entries, and one that was not read stays', async () => {
+    for (const id of ['a', 'b', 'c']) await publish(id);
+    using ingest = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    const windows = await AlertWindows.open(redis, await forceOwnership(redis, 'alert'));
+    const later = Date.now() + redis.replayWindowMs + 60_000;
+    await ingest.trim(later);
+    expect(await listIds()).toEqual(['0-1', '0-2', '0-3']);
+    await windows.count(makeStep({ to: { done: 1, controls: 2 } }));
+    await ingest.trim(Date.now());
+    expect(await listIds()).toEqual(['0-1', '0-2', '0-3']);
+    await ingest.trim(later);
+    expect(await listIds()).toEqual(['0-3']);
+    expect(render(await readAll({ done: 1, controls: 2 }))).toEqual(['c']);
+    await windows.count(makeStep({ to: { done: 1, controls: 3 } }));
+    await ingest.trim(later);
+    expect(await listIds()).toEqual([]);
+    expect(await readHeld()).toEqual({ bytes: 0, places: 0 });
+    await publish('d');
+    await stream.admit(0, makeBlock(2));
+    expect(await listIds()).toEqual(['0-4', '1-0']);
+    expect(render(await readAll({ done: 1, controls: 3 }))).toEqual(['d', '1+2']);
+  });
+
+  it('goes from between blocks that stay, and no block goes for it', async () => {
+    await stream.admit(0, makeBlock(3));
+    await publish('a');
+    await stream.admit(0, makeBlock(2));
+    await publish('b');
+    await stream.admit(0, makeBlock(1));
+    const windows = await AlertWindows.open(redis, await forceOwnership(redis, 'alert'));
+    await windows.count(makeStep({ to: { done: 7, controls: 2 } }));
+    using ingest = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    await ingest.trim(Date.now() + redis.replayWindowMs + 60_000);
+    expect(await listIds()).toEqual(['1-0', '4-0', '6-0']);
+    expect(await ingest.read(1, WIDE)).toMatchObject({ from: 1, to: 7, rows: 6 });
+    const { blocks } = await readTailRange(redis, 0, 5, 7);
+    expect(blocks.map(({ firstOffset }) => firstOffset)).toEqual([4, 6]);
+  });
+
+  it('that was read makes room when changes take more than 4 MB, oldest first; no other does', async () => {
+    const large = 'x'.repeat(1_000_000);
+    for (const id of ['a', 'b', 'c', 'd', 'e', 'f']) await publish(id, large);
+    expect(await listIds()).toHaveLength(6);
+    const windows = await AlertWindows.open(redis, await forceOwnership(redis, 'alert'));
+    await windows.count(makeStep({ to: { done: 1, controls: 4 } }));
+    await publish('g', large);
+    expect(await listIds()).toEqual(['0-4', '0-5', '0-6', '0-7']);
+    expect(await readHeld()).toMatchObject({ places: 4 });
+    expect(render(await readAll({ done: 1, controls: 4 }))).toEqual(['e', 'f', 'g']);
+    await publish('h', large);
+    await publish('i', large);
+    expect(render(await readAll({ done: 1, controls: 4 }))).toEqual(['e', 'f', 'g', 'h', 'i']);
+  });
+
+  it('is refused when those that wait take 16 MB, until some were read', async () => {
+    const large = 'x'.repeat(2_000_000);
+    for (let index = 0; index < 8; index += 1) await publish(`rule ${index}`, large);
+    await expect(publish('more', large)).rejects.toMatchObject({
+      kind: 'unavailable',
+      message: expect.stringContaining('bytes') as unknown,
+    });
+    expect(await listIds()).toHaveLength(8);
+    const windows = await AlertWindows.open(redis, await forceOwnership(redis, 'alert'));
+    await windows.count(makeStep({ to: { done: 1, controls: 1 } }));
+    await publish('more', large);
+    expect(await listIds()).toEqual(['0-2', '0-3', '0-4', '0-5', '0-6', '0-7', '0-8', '0-9']);
+  });
+
   it('is refused when 10,000 wait for the alert worker', async () => {
     await redis.client.hset(shardKeys(redis.prefix, 0).state, 'controls', 10_000, 'alert:controls', 0);
     await expect(publish('a')).rejects.toMatchObject({ kind: 'unavailable' });
     await redis.client.hset(shardKeys(redis.prefix, 0).state, 'alert:controls', 1);
     await publish('a');
-  });
-});
-
-function makeStep(step: Partial<CountStep>): CountStep {
-  return { to: START, changes: [], resets: new Set(), windows: new Map(), outbox: [], ...step };
-}
-
-function makeWindow(set: Record<string, string>, unset: string[] = []): CountStep['windows'] {
-  return new Map([['a', { set, unset }]]);
-}
-
-describe('a step of the alert worker', () => {
-  it('is found whole by the next owner: place, rules in force and their windows', async () => {
-    const windows = await AlertWindows.open(redis, await forceOwnership(redis, 'alert'));
-    expect(windows.place).toEqual(START);
-    const change = makeChange('a');
-    const to = { done: 7, controls: 2 };
-    expect(
-      await windows.count(makeStep({ to, changes: [change], windows: makeWindow({ b1: '5', b2: '1' }) })),
-    ).toBe(true);
-    expect(await windows.count(makeStep({ to, windows: makeWindow({ b3: '2' }, ['b1']) }))).toBe(true);
-    const next = await AlertWindows.open(redis, await forceOwnership(redis, 'alert'));
-    expect(next.place).toEqual(to);
-    expect(await next.listRules()).toEqual([{ rule: change.rule, fields: { b2: '1', b3: '2' } }]);
-    await next.count(makeStep({ to, resets: new Set(['a']), windows: makeWindow({ b9: '1' }) }));
-    expect(await next.listRules()).toMatchObject([{ fields: { b9: '1' } }]);
-    const gone: RuleChange = { op: 'delete', ruleId: 'a', projectId: PROJECT, version: 2 };
-    await next.count(makeStep({ to, changes: [gone], resets: new Set(['a']) }));
-    expect(await next.listRules()).toEqual([]);
-    expect(await redis.client.exists(shardKeys(redis.prefix, 0).window('a'))).toBe(0);
-  });
-
-  it('an outbox item is there once when the call is repeated after an unknown outcome', async () => {
-    const ownership = await forceOwnership(redis, 'alert');
-    const windows = await AlertWindows.open(redis, ownership);
-    const twin = await AlertWindows.open(redis, ownership);
-    const { rule } = makeChange('a');
-    const times = { startedAtMs: 1, resolvedAtMs: null, atMs: 1 };
-    const item = {
-      ...times,
-      firingId: 'f',
-      kind: 'fired',
-      repeat: 0,
-      projectId: PROJECT,
-      rule,
-      count: 1,
-      firedCount: 1,
-      peak: 1,
-    } as const;
-    const step = makeStep({ to: { done: 2, controls: 0 }, outbox: [item] });
-    expect(await windows.count(step)).toBe(true);
-    expect(await twin.count(step)).toBe(true);
-    const [only, ...others] = await windows.readOutbox(10);
-    expect(others).toEqual([]);
-    expect(only?.item).toEqual(item);
-    await windows.dropOutbox([only?.text ?? '']);
-    expect(await windows.readOutbox(10)).toEqual([]);
-    // Of items that are gone or not at the head nothing is searched for.
-    const { outbox } = shardKeys(redis.prefix, 0);
-    await redis.client.rpush(outbox, 'c', 'd', 'e');
-    await windows.dropOutbox(['a', 'b', 'c', 'd']);
-    expect(await redis.client.lrange(outbox, 0, -1)).toEqual(['e']);
-    await redis.client.rpush(outbox, 'f');
-    await windows.dropOutbox(['f']);
-    expect(await redis.client.lrange(outbox, 0, -1)).toEqual(['e', 'f']);
-  });
-
-  it('is refused from an owner that was replaced', async () => {
-    const old = await AlertWindows.open(redis, await forceOwnership(redis, 'alert'));
-    const current = await AlertWindows.open(redis, await forceOwnership(redis, 'alert'));
-    const to = { done: 5, controls: 0 };
-    expect(await old.count(makeStep({ to, windows: makeWindow({ b1: '1' }) }))).toBe(false);
-    expect(await current.count(makeStep({ to }))).toBe(true);
-    expect(await redis.client.exists(shardKeys(redis.prefix, 0).window('a'))).toBe(0);
   });
 });

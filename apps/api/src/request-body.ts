@@ -1,5 +1,6 @@
 import { ApiError } from '@logpond/schema/api-error';
 import type { ErrorDetail } from '@logpond/schema/api-error';
+import { describeIssue } from '@logpond/schema/describe-issue';
 import type { z } from 'zod';
 
 /** Largest body of a management request, in bytes. */
@@ -75,7 +76,7 @@ function describeJsonError(error: unknown, text: string): string {
 
 /** @throws {ApiError} VALIDATION_ERROR with a detail for each of the first 20 problems. */
 export function parseBySchema<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
-  const parsed = schema.safeParse(value);
+  const parsed = schema.safeParse(value, { error: describeIssue });
   if (parsed.success) return parsed.data;
   const details = parsed.error.issues
     .slice(0, DETAILS_MAX)

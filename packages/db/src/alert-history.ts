@@ -152,6 +152,7 @@ export class AlertHistory {
     });
   }
 
+  /** Of each firing the newest 50, oldest first. */
   async #readDeliveries(
     projectId: string,
     firings: readonly FiringRow[],
@@ -170,7 +171,7 @@ export class AlertHistory {
         AND started_at >= fromUnixTimestamp64Milli(${bindings.bind('Int64', oldest.startedMs)}, 'UTC')
         AND started_at <= fromUnixTimestamp64Milli(${bindings.bind('Int64', newest.startedMs)}, 'UTC')
         AND firing_id IN ${ids}
-      ORDER BY at DESC, kind, repeat, channel, target LIMIT ${DELIVERIES_PER_FIRING_MAX} BY firing_id
+      ORDER BY at DESC, kind DESC, repeat DESC, channel DESC, target DESC LIMIT ${DELIVERIES_PER_FIRING_MAX} BY firing_id
      `;
     const resultRowsMax = firings.length * DELIVERIES_PER_FIRING_MAX;
     const query = { sql, params: bindings.params, resultRowsMax };

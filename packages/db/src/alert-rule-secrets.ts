@@ -5,6 +5,12 @@ import { ApiError } from '@logpond/schema/api-error';
 import { SECRET_KEYS_SETTING, webhookContext } from './sealed-secret.ts';
 import type { SecretSealer } from './sealed-secret.ts';
 
+/**
+ * Of the notifications as they are kept, as JSON: whatever one request may carry (16 KB) fits, its secrets sealed. The
+ * request alone says too little, as `***` stands for what is kept already.
+ */
+const SEALED_BYTES_MAX = 48 * 1024;
+
 type Webhook = Extract<AlertNotification, { type: 'webhook' }>;
 
 /** What becomes of one secret of a webhook; `path` says where it stands in the rule. */
@@ -50,7 +56,7 @@ export function hashSecrets(notifications: readonly AlertNotification[]): AlertN
  * Seals the secrets of a rule. `***` keeps what the webhook with the same URL had, and is refused where there is none:
  * sent to another URL, a kept secret would become known to whoever may write rules.
  *
- * @throws {ApiError} VALIDATION_ERROR naming the field; also without keys to seal with.
+ * @throws {ApiError} VALIDATION_ERROR naming the field; also without keys to seal with, and when they are too large.
  */
 export function sealSecrets(
   sealer: SecretSealer | undefined,
@@ -58,7 +64,7 @@ export function sealSecrets(
   draft: AlertRuleDraft,
   stored: readonly AlertNotification[] = [],
 ): AlertNotification[] {
-  return mapSecrets(draft.notifications, (text, { url, field, index, path }) => {
+  const sealed = mapSecrets(draft.notifications, (text, { url, field, index, path }) => {
     if (text === MASKED_SECRET) {
       const kept = findKept(stored, url, field, index);
       if (kept !== undefined) return kept;
@@ -73,6 +79,10 @@ export function sealSecrets(
       `expected a webhook without secret and headers, as this server has no keys to seal them with (its setting ${SECRET_KEYS_SETTING})`,
     );
   });
+  const bytes = Buffer.byteLength(JSON.stringify(sealed));
+  if (bytes <= SEALED_BYTES_MAX) return sealed;
+  const limit = `at most ${SEALED_BYTES_MAX} bytes of JSON with the secrets sealed`;
+  throw refuse('notifications', `expected ${limit}, got ${bytes}`);
 }
 
 /**

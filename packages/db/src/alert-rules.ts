@@ -58,9 +58,9 @@ export class AlertRules {
   /**
    * Creates a rule. Entries admitted after the return meet it.
    *
-   * @throws {ApiError} `NOT_FOUND` when there is no such project; `CONFLICT` when it has 500 rules, or 20
-   *   with a regular expression; `VALIDATION_ERROR`
-   *   for a secret that cannot be sealed; `UNAVAILABLE` when it is kept but the alert worker could not be told.
+   * @throws {ApiError} `NOT_FOUND` when there is no such project; `CONFLICT` when it has 500 rules, or 20 with a
+   *   regular expression; `VALIDATION_ERROR` for secrets that cannot be sealed or are too large; `UNAVAILABLE` when it
+   *   is kept but the alert worker could not be told.
    */
   async create(actor: Actor, projectId: string, draft: AlertRuleDraft): Promise<AlertRuleDocument> {
     assertPatternRoom(draft, await this.list(projectId));

@@ -25,7 +25,7 @@ export type OutboxItem = {
   /** Of `renotified`: 1, 2, …; else 0. */
   repeat: number;
   projectId: string;
-  /** As it was in force. */
+  /** As it was in force; whom it tells is looked up when the item is read (`readOutbox`). */
   rule: AlertRuleDocument;
   /** Matching entries in the window at the transition. */
   count: number;
@@ -147,7 +147,7 @@ export class AlertWindows {
     const turn = this.#turn + 1;
     const { done, controls } = step.to;
     const head = [this.#fence, turn, done, controls, step.changes.length, ids.size];
-    const outbox = step.outbox.map((item) => JSON.stringify(item));
+    const outbox = step.outbox.map(renderItem);
     const { state, rules, outbox: outboxKey, window } = this.#keys;
     const args = [...head, ...changes, ...windows, ...outbox];
     const { client } = this.#redis;
@@ -159,10 +159,28 @@ export class AlertWindows {
     return true;
   }
 
-  /** The oldest items of the outbox, each with the text that `dropOutbox` takes. */
+  /**
+   * The oldest items of the outbox, each with the text that `dropOutbox` takes. They are for the recipients that the
+   * rule has at this place; for none when it is gone.
+   *
+   * @throws {StoreError} `unavailable`.
+   */
   async readOutbox(limit: number): Promise<{ item: OutboxItem; text: string }[]> {
-    const texts = await askRedis(this.#redis.client.lrange(this.#keys.outbox, 0, limit - 1));
-    return texts.map((text) => ({ text, item: JSON.parse(text) as OutboxItem }));
+    const { client } = this.#redis;
+    const texts = await askRedis(client.lrange(this.#keys.outbox, 0, limit - 1));
+    const items = texts.map((text) => ({ text, item: JSON.parse(text) as OutboxItem }));
+    const ids = [...new Set(items.map(({ item }) => item.rule.id))];
+    if (ids.length === 0) return [];
+    const documents = await askRedis(client.hmget(this.#keys.rules, ...ids));
+    const known = new Map<string, AlertRuleDocument['notifications']>();
+    for (const [index, id] of ids.entries()) {
+      const document = documents[index];
+      if (document) known.set(id, (JSON.parse(document) as AlertRuleDocument).notifications);
+    }
+    return items.map(({ text, item }) => {
+      const notifications = known.get(item.rule.id) ?? [];
+      return { text, item: { ...item, rule: { ...item.rule, notifications } } };
+    });
   }
 
   /** Two owners at once may both carry an item on: its jobs and rows have names of their own, so they are once. */
@@ -183,6 +201,11 @@ export class AlertWindows {
   async #drop(key: string, texts: readonly string[]): Promise<void> {
     if (texts.length > 0) await dropScript.run(this.#redis.client, [key], texts);
   }
+}
+
+/** Without recipients: what a step takes must not grow with their number and the headers of webhooks. */
+function renderItem(item: OutboxItem): string {
+  return JSON.stringify({ ...item, rule: { ...item.rule, notifications: [] } });
 }
 
 /**

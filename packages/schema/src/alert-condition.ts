@@ -1,4 +1,6 @@
 import { z } from 'zod';
+import { sayExpected } from './describe-issue.ts';
+import { describeValue } from './describe-value.ts';
 import { parseDurationMs } from './duration.ts';
 import { levelNumberOf, levelOfNumber, LEVELS } from './log-entry.ts';
 
@@ -21,7 +23,6 @@ type AlertOperator = (typeof ALERT_OPERATORS)[number];
 
 const THRESHOLD_MAX = 1_000_000_000;
 export const ALERT_WINDOW_MAX_MS = 604_800_000;
-const WINDOW_MIN_MS = 1000;
 const VALUES_MAX = 100;
 const VALUE_LENGTH_MAX = 1024;
 
@@ -38,44 +39,76 @@ export type AlertCondition = {
   timeWindow: string;
 };
 
-/** `<n>s|m|h|d`, 1 s to 7 d, kept as written. */
-export const alertDurationSchema = z
-  .string()
-  .refine(
-    (text) => {
-      const ms = text.endsWith('w') ? undefined : parseDurationMs(text);
-      return ms !== undefined && ms >= WINDOW_MIN_MS && ms <= ALERT_WINDOW_MAX_MS;
-    },
-    {
-      error: (issue) => `expected <n>s, <n>m, <n>h or <n>d from 1s to 7d, got ${JSON.stringify(issue.input)}`,
-    },
-  )
-  .meta({ examples: ['5m'] });
+/** `<n>s|m|h|d` from `least` (written so too) to 7 d, kept as written. */
+function durationFrom(least: '1s' | '1m', description: string): z.ZodType<string, string> {
+  const leastMs = parseDurationMs(least) ?? 0;
+  const error = sayExpected(`<n>s, <n>m, <n>h or <n>d from ${least} to 7d`);
+  return z
+    .string({ error })
+    .refine(
+      (text) => {
+        const ms = text.endsWith('w') ? undefined : parseDurationMs(text);
+        return ms !== undefined && ms >= leastMs && ms <= ALERT_WINDOW_MAX_MS;
+      },
+      { error },
+    )
+    .meta({
+      pattern: '^[0-9]{1,9}[smhd]$',
+      description: `${description}. <n>s, <n>m, <n>h or <n>d, from ${least} to 7d`,
+      examples: ['5m'],
+    });
+}
+
+const windowSchema = durationFrom('1s', 'How far back entries are counted');
+/** More often than each minute, a mail could not go out, and a web server would be flooded. */
+export const renotifyAfterSchema = durationFrom(
+  '1m',
+  'Pause between reminders while the rule fires; without it there are none',
+);
 
 export const alertScalarSchema = z.union([z.string().max(VALUE_LENGTH_MAX), z.number(), z.boolean()]);
-export const alertThresholdSchema = z.int().min(1).max(THRESHOLD_MAX);
+export const alertThresholdSchema = wholeNumberSchema(THRESHOLD_MAX, 'a whole number').describe(
+  `Matching entries in the window at which it fires, from 1 to ${THRESHOLD_MAX}`,
+);
+
+/** Whole numbers from 1 to `max`. */
+export function wholeNumberSchema(max: number, what: string): z.ZodType<number, number> {
+  const error = sayExpected(`${what} from 1 to ${max}`);
+  return z.int({ error }).min(1, { error }).max(max, { error });
+}
 
 const COMPARISONS: readonly AlertOperator[] = ['gt', 'gte', 'lt', 'lte'];
 const TEXT_OPERATORS: readonly AlertOperator[] = ['contains', 'not_contains', 'starts_with', 'regex'];
 
 /** What is wrong with the value of a condition, or undefined. */
 function explainValue({ field, operator, value }: AlertCondition): string | undefined {
-  if (operator === 'exists') return value === undefined ? undefined : 'expected no value for exists';
-  if (value === undefined) return 'expected a value, got nothing';
+  const expected = describeExpectedValue(field, operator);
+  if (expected === undefined) {
+    return value === undefined ? undefined : `expected no value for exists, got ${describeValue(value)}`;
+  }
   const isSet = operator === 'in' || operator === 'not_in';
-  if (Array.isArray(value) !== isSet) return `expected ${isSet ? 'an array' : 'one value'} for ${operator}`;
-  if (TEXT_OPERATORS.includes(operator)) {
-    return typeof value === 'string' && value !== '' ? undefined : `expected a text for ${operator}`;
+  if (value === undefined || Array.isArray(value) !== isSet) {
+    return `expected ${isSet ? 'an array with ' : ''}${expected} for ${operator}, got ${describeValue(value)}`;
   }
-  const values = Array.isArray(value) ? value : [value];
-  if (field === 'level') {
-    const areLevels = values.every((one) => typeof one === 'string' && levelNumberOf(one) !== undefined);
-    return areLevels ? undefined : `expected ${LEVELS.join(', ')}`;
-  }
-  if (!COMPARISONS.includes(operator)) return undefined;
-  const isNumber = (one: AlertScalar): boolean =>
-    typeof one === 'number' || (typeof one === 'string' && one.trim() !== '' && Number.isFinite(Number(one)));
-  return values.every(isNumber) ? undefined : `expected a number for ${operator}`;
+  const wrong = [value].flat().filter((one) => !fitsOperator(field, operator, one));
+  return wrong.length === 0
+    ? undefined
+    : `expected ${expected} for ${operator}, got ${describeValue(wrong[0])}`;
+}
+
+/** Undefined: no value at all. */
+function describeExpectedValue(field: string, operator: AlertOperator): string | undefined {
+  if (operator === 'exists') return undefined;
+  if (TEXT_OPERATORS.includes(operator)) return 'a text that is not empty';
+  if (field === 'level') return `one of ${LEVELS.join(', ')}`;
+  return COMPARISONS.includes(operator) ? 'a number' : 'a text, a number, true or false';
+}
+
+function fitsOperator(field: string, operator: AlertOperator, value: AlertScalar): boolean {
+  if (TEXT_OPERATORS.includes(operator)) return typeof value === 'string' && value !== '';
+  if (field === 'level') return typeof value === 'string' && levelNumberOf(value) !== undefined;
+  if (!COMPARISONS.includes(operator) || typeof value === 'number') return true;
+  return typeof value === 'string' && value.trim() !== '' && Number.isFinite(Number(value));
 }
 
 /** Levels in lower case. */
@@ -92,17 +125,18 @@ export const alertConditionShape = {
   field: z
     .string()
     .max(512)
-    .regex(
-      /^(?:level|service|message|trace_id|metadata\.[^]+)$/,
-      'expected level, service, message, trace_id or metadata.<path>',
-    ),
+    .regex(/^(?:level|service|message|trace_id|metadata\.[^]+)$/, {
+      error: sayExpected('level, service, message, trace_id or metadata.<path>'),
+    }),
   operator: z.enum(ALERT_OPERATORS),
   value: z
-    .union([alertScalarSchema, z.array(alertScalarSchema).min(1).max(VALUES_MAX)])
+    .union([alertScalarSchema, z.array(alertScalarSchema).min(1).max(VALUES_MAX)], {
+      error: sayExpected(`a text, a number, true, false, or an array of 1 to ${VALUES_MAX} of them`),
+    })
     .nullish()
     .transform((value) => value ?? undefined),
   threshold: alertThresholdSchema,
-  timeWindow: alertDurationSchema,
+  timeWindow: windowSchema,
 };
 
 /** `condition` of a rule: its value fits its field and operator; levels come out in lower case. */

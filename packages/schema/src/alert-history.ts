@@ -1,4 +1,7 @@
 import { z } from 'zod';
+import { sayExpected } from './describe-issue.ts';
+import { describeValue } from './describe-value.ts';
+import { integerParameter } from './query-parameter.ts';
 import { parseRangeBoundNs } from './timestamp.ts';
 
 /** What a notification says: a crossing, that it still lasts, or that it is over. */
@@ -21,23 +24,34 @@ export const timeBoundSchema = z
       text.replace(/ (?=\d\d(?::?\d\d)?$)/, (space, at: number) => (at > 10 ? '+' : space)),
     );
     if (ns !== undefined) return Number(ns / 1_000_000n);
-    const message = `expected an RFC 3339 time such as 2026-01-31T12:00:00Z, got ${JSON.stringify(text.slice(0, 80))}`;
+    const message = `expected an RFC 3339 time such as 2026-01-31T12:00:00Z, got ${describeValue(text)}`;
     context.addIssue({ code: 'custom', message });
     return z.NEVER;
   })
   .meta({ format: 'date-time' });
 
-export const alertHistoryQueryParams = z.object({
-  ruleId: z.uuid().toLowerCase().optional().describe('Firings of this rule only, also when it is deleted'),
-  from: timeBoundSchema.optional().describe('Firings that began then or later'),
-  to: timeBoundSchema.optional().describe('Firings that began then or earlier'),
-  limit: z.coerce.number().int().min(1).max(PAGE_MAX).default(PAGE_DEFAULT),
-  cursor: z
-    .string()
-    .regex(/^\d{13}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, 'expected the nextCursor of an answer')
-    .optional()
-    .describe('nextCursor of the page before'),
-});
+export const alertHistoryQueryParams = z
+  .object({
+    ruleId: z.uuid().toLowerCase().optional().describe('Firings of this rule only, also when it is deleted'),
+    from: timeBoundSchema.optional().describe('Firings that began then or later'),
+    to: timeBoundSchema.optional().describe('Firings that began then or earlier'),
+    limit: integerParameter(1, PAGE_MAX)
+      .default(PAGE_DEFAULT)
+      .describe(`Firings of a page, ${PAGE_DEFAULT} by default`),
+    cursor: z
+      .string()
+      .regex(/^\d{13}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, {
+        error: sayExpected('the nextCursor of an answer'),
+      })
+      .optional()
+      .describe('nextCursor of the page before'),
+  })
+  .superRefine(({ from, to }, context) => {
+    if (from === undefined || to === undefined || from <= to) return;
+    const [start, end] = [from, to].map((ms) => new Date(ms).toISOString());
+    const message = `expected a time not after to (${end}), got ${start}`;
+    context.addIssue({ code: 'custom', path: ['from'], message });
+  });
 
 const deliverySchema = z
   .object({
@@ -61,17 +75,23 @@ export const alertHistoryAnswerSchema = z
           id: z.uuid().describe('The same in every notification of this firing'),
           ruleId: z.uuid(),
           ruleName: z.string().describe('As the rule was called then'),
-          startedAt: timeSchema,
+          startedAt: timeSchema.describe(
+            'Start of the bucket (a 300th of the window, at least a second) in which the threshold was reached',
+          ),
           resolvedAt: timeSchema
             .nullable()
-            .describe('null: it fires, or the rule was changed or deleted meanwhile'),
-          count: z
+            .describe(
+              'When it ended: by falling below the threshold, or as the rule was changed, disabled or deleted. null: it still fires',
+            ),
+          count: z.int().describe('Matching entries in the window when it began'),
+          peak: z
             .int()
-            .describe('Matching entries in the window as last told; the greatest once it is resolved'),
-          peak: z.int().describe('Greatest count so far'),
+            .describe('Greatest count; while it fires, as last told, so that it may have risen since'),
           threshold: z.int(),
           timeWindow: z.string(),
-          deliveries: z.array(deliverySchema).describe('Oldest first; the newest 50'),
+          deliveries: z
+            .array(deliverySchema)
+            .describe('By `at`, oldest first; of more than 50 the newest 50'),
         })
         .meta({ id: 'AlertFiring' }),
     ),

@@ -1,7 +1,17 @@
 import { z } from 'zod';
+import { alertConditionSchema } from './alert-condition.ts';
 import { timeBoundSchema } from './alert-history.ts';
-import { ALERT_RULE_SHAPES, alertRuleInputSchema, isFlatShape } from './alert-rule.ts';
+import {
+  alertCommonShape,
+  alertFlatShape,
+  alertNotificationsSchema,
+  alertRuleInputSchema,
+  describeShape,
+  isFlatShape,
+} from './alert-rule.ts';
 import type { AlertRuleDraft } from './alert-rule.ts';
+import { describeIssue, listNames } from './describe-issue.ts';
+import { describeValue } from './describe-value.ts';
 
 /** Points of the series of a preview. */
 export const PREVIEW_POINTS_MAX = 500;
@@ -17,19 +27,39 @@ const timeSchema = z.string().meta({ format: 'date-time' });
 
 const rangeSchema = z.object({ from: timeBoundSchema.optional(), to: timeBoundSchema.optional() });
 
-/** For the documentation. */
-const { $schema: _dialect, ...inputShape } = z.toJSONSchema(
-  z.object({
-    rule: z.unknown().meta({
-      anyOf: ALERT_RULE_SHAPES,
-      description:
-        'Of either shape; name, enabled, notifications and emailRecipients may be missing. Its fields may also stand beside from and to',
-    }),
-    from: timeSchema.optional().describe('24 h before `to` by default, 30 d at most'),
-    to: timeSchema.optional().describe('Now by default'),
+const rangeShape = {
+  from: timeSchema
+    .optional()
+    .describe('Entries received from then on; 24 h before `to` by default, 30 d at most'),
+  to: timeSchema
+    .optional()
+    .describe('Entries received until then, to the end of its second; now by default, and at most'),
+};
+const { notifications, ...commonShape } = z
+  .strictObject({ ...alertCommonShape, notifications: alertNotificationsSchema })
+  .partial().shape;
+const NESTED = z.strictObject({ ...commonShape, condition: alertConditionSchema, notifications });
+const FLAT = z.strictObject({
+  ...commonShape,
+  ...alertFlatShape,
+  emailRecipients: alertFlatShape.emailRecipients.optional(),
+});
+const EXAMPLE_RANGE = { from: '2026-01-30T00:00:00Z', to: '2026-01-31T00:00:00Z' };
+const EXAMPLE = { field: 'level', operator: 'gte', value: 'error', threshold: 20, timeWindow: '5m' };
+
+/** For the documentation: what else a rule must have may be missing. */
+const PREVIEW_SHAPES = [
+  describeShape(NESTED.extend(rangeShape).meta({ title: 'Nested form' }), { condition: EXAMPLE }),
+  describeShape(FLAT.extend(rangeShape).meta({ title: 'Flat form' }), {
+    level: ['error', 'critical'],
+    threshold: 20,
+    timeWindow: 5,
   }),
-  { io: 'input' },
-);
+  describeShape(
+    z.strictObject({ rule: z.union([NESTED, FLAT]), ...rangeShape }).meta({ title: 'Rule by itself' }),
+    { rule: { condition: EXAMPLE }, ...EXAMPLE_RANGE },
+  ),
+];
 
 /** What a preview does not look at and a rule must have. */
 function completeRule(rule: object): object {
@@ -39,27 +69,41 @@ function completeRule(rule: object): object {
 
 /** The body of POST /projects/{projectId}/alerts/preview: a rule, and which entries it is tried on. */
 export const alertPreviewInputSchema = z
-  .record(z.string(), z.unknown())
-  .meta(inputShape)
+  .unknown()
+  .meta({ anyOf: PREVIEW_SHAPES })
   .transform((body, context): AlertPreviewInput => {
-    const { from, to, ...rest } = body;
-    const { rule, ...others } = rest;
-    const isNested = typeof rule === 'object' && rule !== null && Object.keys(others).length === 0;
-    const range = rangeSchema.safeParse({ from, to });
-    const draft = alertRuleInputSchema.safeParse(completeRule(isNested ? rule : rest));
-    if (draft.success && range.success) {
-      return { draft: draft.data, fromMs: range.data.from, toMs: range.data.to };
+    const refuse = (path: readonly PropertyKey[], message: string): void => {
+      context.issues.push({ code: 'custom', path: [...path], message, input: body });
+    };
+    if (typeof body !== 'object' || body === null || Array.isArray(body)) {
+      refuse([], `expected an object, got ${describeValue(body)}`);
+      return z.NEVER;
     }
-    const place = isNested ? ['rule'] : [];
-    const issues = [
-      ...(range.error?.issues ?? []),
-      ...(draft.error?.issues ?? []).map(({ path, message }) => ({ path: [...place, ...path], message })),
-    ];
-    for (const { path, message } of issues) {
-      context.issues.push({ code: 'custom', path, message, input: body });
-    }
-    return z.NEVER;
+    const { from, to, ...rest }: Record<string, unknown> = { ...body };
+    const { rule, place } = takeRule(rest, refuse);
+    const range = rangeSchema.safeParse({ from, to }, { error: describeIssue });
+    for (const { path, message } of range.error?.issues ?? []) refuse(path, message);
+    if (rule === undefined) return z.NEVER;
+    const draft = alertRuleInputSchema.safeParse(completeRule(rule));
+    for (const { path, message } of draft.error?.issues ?? []) refuse([...place, ...path], message);
+    if (!draft.success || !range.success) return z.NEVER;
+    return { draft: draft.data, fromMs: range.data.from, toMs: range.data.to };
   });
+
+/** The rule of a body, which is its `rule` or all of it, and where in the body that is. */
+function takeRule(
+  { rule, ...others }: Record<string, unknown>,
+  refuse: (path: readonly string[], message: string) => void,
+): { rule: object | undefined; place: string[] } {
+  if (rule === undefined) return { rule: others, place: [] };
+  const left = Object.keys(others);
+  if (left.length > 0) {
+    refuse([], `expected either rule or its fields beside from and to, got rule and ${listNames(left)}`);
+  }
+  if (typeof rule === 'object' && rule !== null && !Array.isArray(rule)) return { rule, place: ['rule'] };
+  refuse(['rule'], `expected an object, got ${describeValue(rule)}`);
+  return { rule: undefined, place: [] };
+}
 
 /** The answer of POST /projects/{projectId}/alerts/preview. */
 export const alertPreviewAnswerSchema = z

@@ -47,6 +47,18 @@ describe('alertRulePatchSchema', () => {
     expect(patch(json)).toEqual(expected);
   });
 
+  it('levels for a rule that counts something else are refused, so that its condition is not lost', () => {
+    const status = { field: 'metadata.status', operator: 'gte', value: 500 };
+    const rule = { ...RULE, condition: { ...RULE.condition, ...status } };
+    expect(() => patch({ level: ['error'] }, rule)).toThrow(
+      /^level: expected a rule whose condition is on level .*"condition".*, got "metadata.status"$/,
+    );
+    expect(patch({ threshold: 7, timeWindow: 3 }, rule)).toEqual({
+      ...rule,
+      condition: { ...rule.condition, threshold: 7, timeWindow: '3m' },
+    });
+  });
+
   it('a change that does not fit the rest of the condition is refused at the part that does not fit', () => {
     expect(patch({ condition: { operator: 'in' } })).toEqual(['condition.value']);
     expect(patch({ condition: { field: 'metadata.ms', operator: 'gt' } })).toEqual(['condition.value']);

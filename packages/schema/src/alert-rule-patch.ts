@@ -5,10 +5,12 @@ import {
   alertFlatShape,
   alertNotificationsSchema,
   conditionOfLevels,
+  listMixedFields,
   notificationsOf,
   windowOfMinutes,
 } from './alert-rule.ts';
 import type { AlertRuleDraft } from './alert-rule.ts';
+import { refuseParameter } from './query-parameter.ts';
 
 /**
  * The body of PATCH /projects/{projectId}/alerts/{alertId}: any fields of either shape, and of `condition` any part.
@@ -23,17 +25,10 @@ export const alertRulePatchSchema = z
   })
   .partial()
   .superRefine((patch, context) => {
-    const refuse = (path: string, message: string): void => {
-      context.addIssue({ code: 'custom', path: path === '' ? [] : [path], message });
-    };
-    if (Object.keys(patch).length === 0) refuse('', 'expected at least one field to change, got none');
-    const { level, threshold, timeWindow } = patch;
-    if (patch.condition !== undefined && (level ?? threshold ?? timeWindow) !== undefined) {
-      refuse('condition', 'expected either condition or level, threshold and timeWindow, got both');
+    if (Object.keys(patch).length === 0) {
+      context.addIssue({ code: 'custom', message: 'expected at least one field to change, got none' });
     }
-    if (patch.notifications !== undefined && patch.emailRecipients !== undefined) {
-      refuse('notifications', 'expected either notifications or emailRecipients, got both');
-    }
+    for (const mixed of listMixedFields(patch)) context.addIssue({ code: 'custom', ...mixed });
   });
 
 export type AlertRulePatch = z.output<typeof alertRulePatchSchema>;
@@ -41,9 +36,16 @@ export type AlertRulePatch = z.output<typeof alertRulePatchSchema>;
 /**
  * A rule with a patch on it, still to be checked by alertRuleInputSchema: a new operator may not fit the old value.
  * `emailRecipients` takes the place of all e-mail notifications and leaves the webhooks.
+ *
+ * @throws {ApiError} VALIDATION_ERROR for `level` where the rule's condition is on another field: what it asks for now
+ *   would go without a word.
  */
 export function applyAlertRulePatch(draft: AlertRuleDraft, patch: AlertRulePatch): unknown {
   const { condition = {}, notifications, level, threshold, timeWindow, emailRecipients, ...common } = patch;
+  if (level !== undefined && draft.condition.field !== 'level') {
+    const expected = 'a rule whose condition is on level (send "condition" to change what this one counts)';
+    return refuseParameter('level', expected, draft.condition.field);
+  }
   const webhooks = draft.notifications.filter(({ type }) => type !== 'email');
   const { value: _value, ...conditionBefore } = draft.condition;
   return {

@@ -21,9 +21,35 @@ function withCondition(condition: object): object {
   return { ...SHAPE_A, condition: { ...SHAPE_A.condition, ...condition } };
 }
 
+function withWebhook(config: object): object {
+  return { ...SHAPE_A, notifications: [{ type: 'webhook', config: { url: 'https://a.b/', ...config } }] };
+}
+
 function pathOf(body: unknown): string {
   const outcome = alertRuleInputSchema.safeParse(body);
   return outcome.success ? 'accepted' : (outcome.error.issues[0]?.path.join('.') ?? '');
+}
+
+/** What `make` makes of 18 texts, so long that it takes `bytes` bytes as JSON. */
+function fill<T>(bytes: number, make: (texts: string[]) => T, character = 'x'): T {
+  let rest = bytes - JSON.stringify(make(Array.from({ length: 18 }, () => ''))).length;
+  const size = new TextEncoder().encode(character).length;
+  return make(
+    Array.from({ length: 18 }, () => {
+      const length = Math.min(1_000, rest);
+      rest -= length;
+      return character.repeat(length / size) + 'x'.repeat(length % size);
+    }),
+  );
+}
+
+function webhooksOf(texts: string[]): object[] {
+  const headers = Object.fromEntries(texts.map((text, index) => [`x-${index}`, text]));
+  return [{ type: 'webhook', config: { url: 'https://example.com/', headers } }];
+}
+
+function inList(texts: string[]): object {
+  return { field: 'service', operator: 'in', value: texts, threshold: 1, timeWindow: '1m' };
 }
 
 describe('alertRuleInputSchema', () => {
@@ -80,6 +106,12 @@ describe('alertRuleInputSchema', () => {
     [null, ''],
     [{ ...SHAPE_A, extra: 1 }, ''],
     [{ ...SHAPE_A, name: '' }, 'name'],
+    [{ ...SHAPE_A, name: 'Errors\r\nBcc: x' }, 'name'],
+    [{ ...SHAPE_A, name: 'Err\u0000ors' }, 'name'],
+    [{ ...SHAPE_A, name: 'Err\u2028ors' }, 'name'],
+    [{ ...SHAPE_A, renotifyAfter: '59s' }, 'renotifyAfter'],
+    [{ ...SHAPE_A, threshold: 3 }, 'condition'],
+    [{ ...SHAPE_A, emailRecipients: [] }, 'notifications'],
     [{ ...SHAPE_A, enabled: undefined }, 'enabled'],
     [{ ...SHAPE_A, notifications: [{ type: 'sms', config: {} }] }, 'notifications.0.type'],
     [
@@ -108,6 +140,18 @@ describe('alertRuleInputSchema', () => {
       { ...SHAPE_A, notifications: [{ type: 'webhook', config: { url: 'https://u:p@a.b/' } }] },
       'notifications.0.config.url',
     ],
+    [withWebhook({ url: 'https://a.b\n/' }), 'notifications.0.config.url'],
+    [withWebhook({ headers: { host: 'x' } }), 'notifications.0.config.headers.host'],
+    [
+      withWebhook({ headers: { 'X-Logpond-Delivery': 'x' } }),
+      'notifications.0.config.headers.X-Logpond-Delivery',
+    ],
+    [withWebhook({ headers: { 'a b': 'x' } }), 'notifications.0.config.headers.a b'],
+    [withWebhook({ headers: { A: 'x\r\nB: y' } }), 'notifications.0.config.headers.A'],
+    [
+      withWebhook({ headers: Object.fromEntries(Array.from({ length: 21 }, (_, n) => [`A${n}`, 'x'])) }),
+      'notifications.0.config.headers',
+    ],
     [withCondition({ field: 'host' }), 'condition.field'],
     [withCondition({ operator: 'like' }), 'condition.operator'],
     [withCondition({ threshold: 0 }), 'condition.threshold'],
@@ -123,6 +167,16 @@ describe('alertRuleInputSchema', () => {
     [{ ...SHAPE_B, emailRecipients: undefined }, 'emailRecipients'],
   ])('%j is refused at %s', (body, path) => {
     expect(pathOf(body)).toBe(path);
+  });
+
+  it.each([
+    ['notifications', 16_384, (bytes: number) => ({ notifications: fill(bytes, webhooksOf) })],
+    ['condition', 8_192, (bytes: number) => ({ condition: fill(bytes, inList, 'é') })],
+  ])('%s of %d bytes are taken, of one more refused with both numbers', (path, bytes, make) => {
+    expect(pathOf({ ...SHAPE_A, ...make(bytes) })).toBe('accepted');
+    const outcome = alertRuleInputSchema.safeParse({ ...SHAPE_A, ...make(bytes + 1) });
+    const message = `expected at most ${bytes} bytes of JSON, got ${bytes + 1}`;
+    expect(outcome.error?.issues).toMatchObject([{ path: [path], message }]);
   });
 
   it('can be written as JSON Schema with both shapes', () => {

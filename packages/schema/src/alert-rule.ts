@@ -4,18 +4,25 @@ import {
   ALERT_OPERATORS,
   ALERT_WINDOW_MAX_MS,
   alertConditionSchema,
-  alertDurationSchema,
   alertScalarSchema,
   alertThresholdSchema,
   matchesLevel,
+  renotifyAfterSchema,
+  wholeNumberSchema,
 } from './alert-condition.ts';
+import { webhookConfigSchema } from './alert-webhook.ts';
+import { describeIssue, sayExpected } from './describe-issue.ts';
 import { parseDurationMs } from './duration.ts';
+import { atMostJsonBytes } from './json-size.ts';
 import type { Level } from './log-entry.ts';
 import { levelNumberOf, LEVELS } from './log-entry.ts';
 
 const RECIPIENTS_MAX = 20;
 const MINUTE_MS = 60_000;
 const NOTIFICATIONS_MAX = 20;
+/** Of JSON: the alert worker holds all rules of a shard, and what fires takes a copy of its condition along. */
+const NOTIFICATIONS_BYTES_MAX = 16 * 1024;
+const CONDITION_BYTES_MAX = 8 * 1024;
 
 /** Whom a rule tells. In a stored rule the secret and the values of the headers are sealed texts. */
 export type AlertNotification =
@@ -41,7 +48,9 @@ export const MASKED_SECRET = '***';
 
 const levelSchema = z
   .string()
-  .refine((text) => levelNumberOf(text) !== undefined, { error: `expected one of ${LEVELS.join(', ')}` })
+  .refine((text) => levelNumberOf(text) !== undefined, {
+    error: sayExpected(`one of ${LEVELS.join(', ')}`),
+  })
   .transform((text) => text.toLowerCase() as Level)
   .meta({ enum: [...LEVELS] });
 const recipientsSchema = z.array(z.email().max(254)).max(RECIPIENTS_MAX);
@@ -53,24 +62,19 @@ const notificationSchema = z.discriminatedUnion('type', [
   }),
   z.strictObject({
     type: z.literal('webhook'),
-    config: z.strictObject({
-      url: z
-        .url({ protocol: /^https?$/ })
-        .max(2048)
-        .refine((url) => !URL.canParse(url) || new URL(url).username + new URL(url).password === '', {
-          error: 'expected a URL without user and password; put credentials in headers',
-        }),
-      headers: z
-        .record(
-          z.string().regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$/),
-          z
-            .string()
-            .max(1024)
-            .regex(/^[\t\x20-\x7e]*$/),
-        )
-        .refine((headers) => Object.keys(headers).length <= 20, { error: 'expected at most 20 headers' })
-        .optional(),
-      secret: z.string().min(1).max(256).optional(),
+    config: webhookConfigSchema,
+  }),
+]);
+
+/** As a rule is shown: what it was kept with may not be allowed any more. */
+const shownNotificationSchema = z.discriminatedUnion('type', [
+  z.object({ type: z.literal('email'), config: z.object({ recipients: z.array(z.string()) }) }),
+  z.object({
+    type: z.literal('webhook'),
+    config: z.object({
+      url: z.string(),
+      headers: z.record(z.string(), z.string()).optional().describe(`Each value as ${MASKED_SECRET}`),
+      secret: z.string().optional().describe(`As ${MASKED_SECRET}`),
     }),
   }),
 ]);
@@ -83,38 +87,62 @@ export const alertNotificationsSchema = z
     if (count <= RECIPIENTS_MAX) return;
     const message = `expected at most ${RECIPIENTS_MAX} recipients in a rule, got ${count}`;
     context.addIssue({ code: 'custom', message });
-  });
+  })
+  .superRefine(atMostJsonBytes(NOTIFICATIONS_BYTES_MAX));
+
+const NESTED_EXAMPLE = {
+  name: 'Payments fail',
+  enabled: true,
+  condition: { field: 'metadata.status', operator: 'gte', value: 500, threshold: 20, timeWindow: '5m' },
+  notifications: [{ type: 'email', config: { recipients: ['ops@example.org'] } }],
+};
+const FLAT_EXAMPLE = {
+  name: 'Too many errors',
+  enabled: true,
+  level: ['error', 'critical'],
+  threshold: 50,
+  timeWindow: 5,
+  emailRecipients: ['ops@example.org'],
+};
 
 /** What both shapes have in common. */
 export const alertCommonShape = {
-  name: z.string().trim().min(1).max(200),
+  name: z
+    .string()
+    .trim()
+    .min(1)
+    .max(200)
+    .regex(/^[^\p{Cc}\u2028\u2029]*$/u, {
+      error: sayExpected('a name on one line, without control characters'),
+    }),
   enabled: z.boolean(),
   service: z.string().min(1).max(100).nullish(),
-  renotifyAfter: alertDurationSchema.nullish(),
+  renotifyAfter: renotifyAfterSchema.nullish(),
   notifyResolved: z.boolean().optional(),
 };
 
 /** Shape A of interface.md. */
-const conditionRuleSchema = z.strictObject({
-  ...alertCommonShape,
-  condition: alertConditionSchema,
-  notifications: alertNotificationsSchema,
-});
+const conditionRuleSchema = z
+  .strictObject({
+    ...alertCommonShape,
+    condition: alertConditionSchema.superRefine(atMostJsonBytes(CONDITION_BYTES_MAX)),
+    notifications: alertNotificationsSchema,
+  })
+  .meta({ title: 'Nested form' });
 
 /** The fields of shape B of interface.md that shape A says otherwise; its timeWindow is in minutes. */
 export const alertFlatShape = {
   level: z.array(levelSchema).min(1).max(LEVELS.length),
   threshold: alertThresholdSchema,
-  timeWindow: z
-    .int()
-    .min(1)
-    .max(ALERT_WINDOW_MAX_MS / MINUTE_MS)
-    .describe('Minutes'),
+  timeWindow: wholeNumberSchema(ALERT_WINDOW_MAX_MS / MINUTE_MS, 'a whole number of minutes').describe(
+    `Minutes, from 1 to ${ALERT_WINDOW_MAX_MS / MINUTE_MS} (7 days)`,
+  ),
   emailRecipients: recipientsSchema,
 };
 
 const flatRuleSchema = z
   .strictObject({ ...alertCommonShape, ...alertFlatShape })
+  .meta({ title: 'Flat form' })
   .transform(({ level, threshold, timeWindow, emailRecipients, ...common }): AlertRuleDraft => ({
     ...common,
     condition: { ...conditionOfLevels(level), threshold, timeWindow: windowOfMinutes(timeWindow) },
@@ -144,21 +172,36 @@ function recipientsOf(notification: AlertNotification): string[] {
 }
 
 /** JSON Schema of what may be sent, to be put inside another schema. */
-function describeShape(shape: z.ZodType): object {
+export function describeShape(shape: z.ZodType, example: object): object {
   const { $schema: _dialect, ...schema } = z.toJSONSchema(shape, { io: 'input' });
-  return schema;
+  return { ...schema, examples: [example] };
 }
 
 /** JSON Schema of both shapes. */
 export const ALERT_RULE_SHAPES: object[] = [
-  describeShape(conditionRuleSchema),
-  describeShape(flatRuleSchema),
+  describeShape(conditionRuleSchema, NESTED_EXAMPLE),
+  describeShape(flatRuleSchema, FLAT_EXAMPLE),
 ];
 
 /** Whether a body is meant as shape B, however incomplete. */
 export function isFlatShape(body: unknown): boolean {
   if (typeof body !== 'object' || body === null || 'condition' in body) return false;
   return 'level' in body || 'threshold' in body || 'timeWindow' in body || 'emailRecipients' in body;
+}
+
+/** What a body says in both shapes at once, each with the field to blame. */
+export function listMixedFields(body: object): { path: [string]; message: string }[] {
+  const has = (name: string): boolean => Reflect.get(body, name) !== undefined;
+  const mixed: { path: [string]; message: string }[] = [];
+  if (has('condition') && ['level', 'threshold', 'timeWindow'].some(has)) {
+    const message = 'expected either condition or level, threshold and timeWindow, got both';
+    mixed.push({ path: ['condition'], message });
+  }
+  if (has('notifications') && has('emailRecipients')) {
+    const message = 'expected either notifications or emailRecipients, got both';
+    mixed.push({ path: ['notifications'], message });
+  }
+  return mixed;
 }
 
 /**
@@ -169,10 +212,12 @@ export const alertRuleInputSchema = z
   .unknown()
   .meta({ anyOf: ALERT_RULE_SHAPES })
   .transform((body, context): AlertRuleDraft => {
-    const outcome = isFlatShape(body) ? flatRuleSchema.safeParse(body) : conditionRuleSchema.safeParse(body);
+    const mixed = typeof body === 'object' && body !== null ? listMixedFields(body) : [];
+    const shape = isFlatShape(body) ? flatRuleSchema : conditionRuleSchema;
+    const outcome = shape.safeParse(body, { error: describeIssue });
     if (outcome.success) return outcome.data;
-    for (const issue of outcome.error.issues) {
-      context.issues.push({ code: 'custom', path: issue.path, message: issue.message, input: body });
+    for (const { path, message } of mixed.length > 0 ? mixed : outcome.error.issues) {
+      context.issues.push({ code: 'custom', path: [...path], message, input: body });
     }
     return z.NEVER;
   });
@@ -189,15 +234,18 @@ export const alertRuleSchema = z
       operator: z.enum(ALERT_OPERATORS),
       value: z.union([alertScalarSchema, z.array(alertScalarSchema)]).optional(),
       threshold: z.int(),
-      timeWindow: z.string(),
+      timeWindow: z.string().describe('<n>s, <n>m, <n>h or <n>d, as it was given'),
     }),
-    notifications: z.array(notificationSchema),
+    notifications: z.array(shownNotificationSchema),
     level: z.array(z.enum(LEVELS)),
     threshold: z.int(),
     timeWindow: z.int().describe('Minutes, rounded up; condition.timeWindow is exact'),
     emailRecipients: z.array(z.string()),
     state: z.enum(['ok', 'firing']),
-    lastTriggeredAt: z.string().nullable(),
+    lastTriggeredAt: z
+      .string()
+      .nullable()
+      .meta({ format: 'date-time', description: 'Start of its last firing' }),
     createdAt: z.string().meta({ format: 'date-time' }),
     updatedAt: z.string().meta({ format: 'date-time' }),
     service: z.string().nullable().optional(),

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { integerParameter } from './query-parameter.ts';
 
 /**
  * Why acknowledged entries could not be stored. `refused_by_store`: ClickHouse refuses them every time.
@@ -27,7 +28,7 @@ const PAGE_DEFAULT = 50;
 const PAGE_MAX = 100;
 
 export const deadLetterQueryParams = z.object({
-  limit: z.coerce.number().int().min(1).max(PAGE_MAX).default(PAGE_DEFAULT),
+  limit: integerParameter(1, PAGE_MAX).default(PAGE_DEFAULT),
   cursor: z
     .string()
     .regex(/^\d{15}\.[A-Za-z0-9_-]{1,100}$/, 'expected the nextCursor of an answer')

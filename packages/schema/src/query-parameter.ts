@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import { ApiError } from './api-error.ts';
 import { describeValue } from './describe-value.ts';
 
@@ -21,4 +22,18 @@ export function readSingle(params: URLSearchParams, name: string): string | unde
 export function readRepeated(params: URLSearchParams, name: string, max: number): string[] {
   const values = params.getAll(name).filter((value) => value !== '');
   return values.length > max ? refuseParameter(name, `this parameter at most ${max} times`, values) : values;
+}
+
+/** A parameter that is a whole number from `min` to `max`. */
+export function integerParameter(min: number, max: number): z.ZodType<number, string> {
+  return z
+    .string()
+    .transform((text, context): number => {
+      const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
+      if (value >= min && value <= max) return value;
+      const message = `expected an integer from ${min} to ${max}, got ${describeValue(text)}`;
+      context.addIssue({ code: 'custom', message });
+      return z.NEVER;
+    })
+    .meta({ type: 'integer', minimum: min, maximum: max });
 }

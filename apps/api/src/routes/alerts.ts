@@ -7,7 +7,7 @@ import { ApiError } from '@logpond/schema/api-error';
 import { z } from 'zod';
 import { actorOf } from '../actor.ts';
 import type { ApiDeps } from '../api-deps.ts';
-import { checkedRuleSchema } from '../checked-rule.ts';
+import { checkedReplacementSchema, checkedRuleSchema } from '../checked-rule.ts';
 import { jsonBody, parseBySchema } from '../request-body.ts';
 import { declareRoute } from '../route.ts';
 import type { Access, Answer, RouteDeclaration } from '../route.ts';
@@ -123,8 +123,8 @@ function replaceRoute(deps: RuleDeps): RouteDeclaration {
     path: RULE,
     access: WRITER,
     summary:
-      'Replace an alert rule, in the nested or the flat form; a secret or a header given as "***" stays as it is',
-    body: jsonBody(checkedRuleSchema),
+      'Replace an alert rule, in the nested or the flat form, or as it was read; a secret or a header given as "***" stays as it is',
+    body: jsonBody(checkedReplacementSchema),
     answers: { 200: { description: 'It counts like this from now on', schema: oneSchema } },
     handle: async (request) => {
       const { projectId, alertId } = request.params;
