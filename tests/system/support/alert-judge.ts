@@ -113,7 +113,8 @@ async function judgeRule(
     findings.counted += recomputed.counted;
   }
   findings.crossings += expected.length;
-  const rest = [...found];
+  // A rule that was changed may fire twice in one bucket; the one that ended first is that of the earlier spell.
+  const rest = found.toSorted((a, b) => (a.resolvedAtMs ?? Infinity) - (b.resolvedAtMs ?? Infinity));
   for (const { crossing, spell } of expected) {
     const index = rest.findIndex(({ startedAtMs }) => startedAtMs === crossing.startedAtS * 1_000);
     const [firing] = index < 0 ? [] : rest.splice(index, 1);
