@@ -106,6 +106,24 @@ describe('the decision which notifications share a mail', () => {
     expect(await groups.close(group, due + 5)).toEqual(closed);
   });
 
+  it('is forgotten after an hour, and a batch an hour after its mail', async () => {
+    const HOUR_MS = 3_600_000;
+    const [first, second] = jobs as [NotificationJob, NotificationJob];
+    await groups.claim(first, nowMs);
+    const joined = await groups.claim(second, nowMs + 1);
+    if (joined.kind !== 'join') throw new TypeError('expected to join');
+    const items = `${joined.group.key}:${joined.group.batch}`;
+    for (const { id } of [first, second]) {
+      const leftMs = await own.server.raw.pttl(`{${own.redis.prefix}-notify}:decision:${id}`);
+      expect(leftMs).toBeGreaterThan(HOUR_MS / 2);
+      expect(leftMs).toBeLessThanOrEqual(HOUR_MS);
+    }
+    // While its mail waits it must outlive a long absence of all notifiers.
+    expect(await own.server.raw.pttl(items)).toBeGreaterThan(24 * HOUR_MS);
+    await groups.finish({ ...second, id: 'group-1' }, true, nowMs + 2, joined.group.batch);
+    expect(await own.server.raw.pttl(items)).toBeLessThanOrEqual(HOUR_MS);
+  });
+
   it('lets the next mail go when one that was under way vanished', async () => {
     const [first, second] = jobs as [NotificationJob, NotificationJob];
     await groups.claim(first, nowMs);

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { spawn } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
 import { NotificationQueue } from '@logpond/db/notification-queue';
-import type { WorkOptions } from '@logpond/db/notification-queue';
+import type { WorkOptions } from '@logpond/db/notification-work';
 import type { Outcome, QueuedJob } from '@logpond/db/notification-job';
 import { StoreError } from '@logpond/db/store-error';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -34,8 +34,12 @@ function idOf(job: QueuedJob): string {
   return job.kind === 'group' ? job.group.id : job.test.id;
 }
 
+function waitKey(): string {
+  return `{${fixture.settings().KEY_PREFIX}-notify}:mails:wait`;
+}
+
 async function waitForState(id: string, state: 'completed' | 'failed'): Promise<void> {
-  const key = `{${fixture.settings().KEY_PREFIX}-notify}:notifications:${state}`;
+  const key = `{${fixture.settings().KEY_PREFIX}-notify}:mails:${state}`;
   await waitFor(`the job to be ${state}`, async () => (await fixture.raw.zscore(key, id)) !== null);
 }
 
@@ -101,23 +105,27 @@ describe('the queue of notifications', () => {
     expect(attempts).toBe(1);
   });
 
-  it('takes mails before webhooks that wait already', async () => {
+  it('does mails while as many webhooks as it takes never end', async () => {
     const seen: string[] = [];
-    const url = 'https://hooks.example.com/a';
-    const webhook = makeRule({ notifications: [{ type: 'webhook', config: { url } }] });
-    const mail = makeJob(makeRule());
-    await queue.add([makeJob(webhook), makeJob(webhook, { repeat: 1 }), mail]);
+    const ended = Promise.withResolvers<Outcome>();
+    const webhook = makeRule({ notifications: [{ type: 'webhook', config: { url: 'https://x.example/' } }] });
+    const mails = Array.from({ length: 3 }, () => makeJob(makeRule()));
+    await queue.add([makeJob(webhook), makeJob(webhook, { repeat: 1 })]);
     stack.use(
       await queue.work(
         async (one): Promise<Outcome> => {
           seen.push(idOf(one));
-          return { kind: 'done' };
+          const isWebhook = one.kind === 'notification' && one.notification.channel === 'webhook';
+          return isWebhook ? ended.promise : { kind: 'done' };
         },
         { ...QUICK, concurrency: 1 },
       ),
     );
-    await waitFor('all jobs', () => seen.length === 3);
-    expect(seen[0]).toBe(mail.id);
+    await waitFor('a webhook', () => seen.length === 1);
+    await queue.add(mails);
+    await waitFor('all mails', () => mails.every(({ id }) => seen.includes(id)));
+    expect(seen).toHaveLength(4);
+    ended.resolve({ kind: 'done' });
   });
 
   it('hands the job of a worker that died to another one within about ten seconds', async () => {
@@ -228,5 +236,25 @@ describe('a test notification', () => {
     await queue.add([makeJob(makeRule())]);
     await waitFor('the other job', () => seen.length > 0);
     expect(seen).toEqual(['notification']);
+  });
+
+  it('comes after the alerts that wait already', async () => {
+    const seen: string[] = [];
+    await queue.add(Array.from({ length: 20 }, () => makeJob(makeRule())));
+    const answers = queue.sendTest(makeRule(), 10_000);
+    await waitFor('the test to wait', async () => (await fixture.raw.llen(waitKey())) === 21);
+    stack.use(
+      await queue.work(
+        async (one): Promise<Outcome> => {
+          seen.push(one.kind);
+          if (one.kind !== 'test') return { kind: 'done' };
+          const { channel, target } = one.test;
+          return { kind: 'done', test: { channel, target, status: 'sent', answer: null } };
+        },
+        { ...QUICK, concurrency: 1 },
+      ),
+    );
+    await answers;
+    expect(seen.indexOf('test')).toBe(20);
   });
 });

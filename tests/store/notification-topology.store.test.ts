@@ -66,7 +66,7 @@ async function proveThatItWorks(topology: Topology, primary: () => Promise<Redis
 
 it('the queue works on a Redis Cluster, also when the node of its slot dies', async () => {
   await using topology = await ClusterTopology.open();
-  const key = `${notificationPrefix('lp')}:notifications:wait`;
+  const key = `${notificationPrefix('lp')}:mails:wait`;
   expect(await proveThatItWorks(topology, async () => topology.findPrimaryOf(key))).toBe(10);
   // Its only replica is the primary now.
   await using queue = await NotificationQueue.open({ ...readSettings(topology), REDIS_WAIT_REPLICAS: 1 });

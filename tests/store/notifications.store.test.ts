@@ -87,7 +87,7 @@ describe('e-mail', () => {
     expect(own.smtp.attempts).toBe(0);
   });
 
-  it('is not sent when its rule was deleted meanwhile', async () => {
+  it('is not sent when its rule was deleted meanwhile, which the history says', async () => {
     const [deleted, kept] = [await own.createRule(), await own.createRule()];
     const job = makeJob(deleted);
     await own.queue.add([job]);
@@ -95,9 +95,10 @@ describe('e-mail', () => {
     await own.startNotifier();
     await own.queue.add([makeJob(kept)]);
     await own.waitForDelivery('sent');
-    await own.waitUntilDone(job.id);
+    const [failed] = await own.waitForDelivery('failed');
+    expect(failed).toMatchObject({ firingId: job.firing.firingId, lastError: 'the rule was deleted' });
     expect(own.smtp.mails).toHaveLength(1);
-    expect(await own.readDeliveries()).toHaveLength(1);
+    expect(await own.readDeliveries()).toHaveLength(2);
   });
 
   it('is not sent again by the same notifier when only the word of it was lost', async () => {
@@ -164,7 +165,7 @@ describe('a webhook', () => {
       window: '5m',
     });
     expect(
-      JSON.stringify(await own.server.raw.hgetall(`{${own.redis.prefix}-notify}:notifications:${job.id}`)),
+      JSON.stringify(await own.server.raw.hgetall(`{${own.redis.prefix}-notify}:webhooks:${job.id}`)),
     ).not.toContain('s3cret');
   });
 
@@ -218,7 +219,7 @@ describe('a test notification', () => {
     expect(mails.map(({ answer }) => answer).join(' ')).toContain('no such mailbox');
     expect(mails.map(({ answer }) => answer).join(' ')).toContain('250 2.0.0 kept');
     expect(own.smtp.mails[0]?.subject).toMatch(/^\[TEST\] Many errors/);
-    expect(sink.received[0]?.json).toMatchObject({ type: 'alert.firing', test: true });
+    expect(sink.received[0]?.json).toMatchObject({ type: 'alert.test' });
     expect(await own.readDeliveries()).toEqual([]);
   });
 });

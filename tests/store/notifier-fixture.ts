@@ -117,8 +117,13 @@ export class NotifierFixture implements AsyncDisposable {
     });
   }
 
+  /** Notifications of the project that have a place in the queue. */
+  async countRoom(channel: Delivery['channel']): Promise<number> {
+    return this.server.raw.zcard(`{${this.redis.prefix}-notify}:waiting:${channel}:${this.projectId}`);
+  }
+
   async waitUntilDone(jobId: string): Promise<void> {
-    const done = `{${this.redis.prefix}-notify}:notifications:completed`;
+    const done = `{${this.redis.prefix}-notify}:mails:completed`;
     await waitFor('the job to be done', async () => (await this.server.raw.zscore(done, jobId)) !== null);
   }
 

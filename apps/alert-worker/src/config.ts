@@ -22,9 +22,12 @@ export const configSchema = z
     MAIL_FROM: z.string().superRefine(checkWith(readMailFrom)).default('Logpond <logpond@localhost>'),
     /** Where mails are kept as files while SMTP_URL is empty; empty: nowhere. */
     MAIL_OUTBOX_DIR: z.string().default(''),
+    /** Mails a day (UTC) of a project to one recipient, and of a project in all; beyond them they fail. */
+    MAIL_PER_RECIPIENT_DAY_MAX: z.coerce.number().int().min(1).max(1_000_000).default(200),
+    MAIL_PER_PROJECT_DAY_MAX: z.coerce.number().int().min(1).max(1_000_000).default(2_000),
     /** What users reach the API by, for links in notifications. */
     PUBLIC_URL: z.url({ protocol: /^https?$/ }).default('http://127.0.0.1:8080'),
-    /** Whether webhooks may go to http:// too. */
+    /** Whether webhooks may go to http:// too, at port 80. */
     WEBHOOK_ALLOW_HTTP: z
       .enum(['true', 'false'], { error: 'expected true or false' })
       .default('false')

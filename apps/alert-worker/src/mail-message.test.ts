@@ -82,6 +82,27 @@ describe('a mail', () => {
     expect(text).toContain('and 30 more');
     expect(headers.filter(({ key }) => key === 'X-Logpond-Firing')).toHaveLength(100);
   });
+
+  it('names each firing once in its headers, however many of its notifications it holds', () => {
+    const other = '0190a5e0-0000-7000-8000-0000000000f2';
+    const first = makeItem();
+    const rest = [
+      makeItem({ kind: 'renotified', repeat: 1 }),
+      makeItem({ kind: 'resolved' }),
+      makeItem({ firingId: other }),
+    ];
+    const { headers } = compose({ id: 'group-1', items: [first, ...rest] });
+    const named = headers.filter(({ key }) => key === 'X-Logpond-Firing').map(({ value }) => value);
+    expect(named).toEqual([first.firingId, other]);
+  });
+
+  it('calls all entries only what a search can find exactly', () => {
+    const { search } = makeNotice();
+    expect(compose().text).toContain(`\nAll entries:\n${search.url}\n`);
+    const { text, html } = compose({ search: { ...search, isExact: false } });
+    expect(`${text}${html}`).not.toContain('All entries');
+    expect(text).toContain(`\nEntries of that time, those that matched among them:\n${search.url}\n`);
+  });
 });
 
 describe('hostile names', () => {

@@ -32,7 +32,7 @@ export function composeMail(notice: Notice, to: string, domain: string): MailMes
       `${toLine(time, 40)} ${toLine(level, 20).toUpperCase()} ${toLine(service, NAME_LENGTH_MAX)}: ${toLine(message)}`,
   );
   if (samples.length > 0) lines.push('', 'Latest entries:', ...samples.map((line) => `  ${line}`));
-  lines.push('', 'All entries:', notice.url, '', EXPLANATION, '');
+  lines.push('', `${nameSearch(notice)}:`, notice.search.url, '', EXPLANATION, '');
   const isAlone = notice.items.length === 1 && !notice.isTest;
   return {
     to,
@@ -46,9 +46,7 @@ export function composeMail(notice: Notice, to: string, domain: string): MailMes
         : nameMail({ ...first, kind: 'fired', repeat: 0 }, to, domain),
     headers: [
       { key: 'Auto-Submitted', value: 'auto-generated' },
-      ...notice.items
-        .slice(0, ITEMS_LISTED_MAX)
-        .map(({ firingId }) => ({ key: 'X-Logpond-Firing', value: toLine(firingId, 100) })),
+      ...listFirings(notice).map((value) => ({ key: 'X-Logpond-Firing', value })),
     ],
   };
 }
@@ -56,6 +54,17 @@ export function composeMail(notice: Notice, to: string, domain: string): MailMes
 const EXPLANATION =
   'This mail was sent because an alert rule of Logpond lists your address. Of one rule there is at most one mail a ' +
   'minute; what comes meanwhile is in the next.';
+
+/** The id of each firing that the mail tells of, once: start, reminders and end may share a mail. */
+function listFirings({ items }: Notice): string[] {
+  const ids = new Set(items.map(({ firingId }) => toLine(firingId, 100)));
+  return [...ids].slice(0, ITEMS_LISTED_MAX);
+}
+
+/** What the link leads to, and no more than that. */
+function nameSearch({ search }: Notice): string {
+  return search.isExact ? 'All entries' : 'Entries of that time, those that matched among them';
+}
 
 /** By firing, kind, repeat and recipient: a mail that is sent again has the same. */
 function nameMail({ firingId, kind, repeat }: NoticeItem, to: string, domain: string): string {
@@ -152,7 +161,7 @@ function writeHtml(
 <html><head><meta charset="utf-8"></head><body>
 <p dir="auto"><strong>${escapeHtml(summarise(notice))}</strong></p>
 <table cellpadding="4">${rows.join('\n')}</table>
-${list('Notifications:', listed)}${list('Latest entries:', samples)}<p><a href="${escapeHtml(notice.url)}">All entries</a></p>
+${list('Notifications:', listed)}${list('Latest entries:', samples)}<p><a href="${escapeHtml(notice.search.url)}">${nameSearch(notice)}</a></p>
 <p><small>${escapeHtml(EXPLANATION)}</small></p>
 </body></html>
 `;

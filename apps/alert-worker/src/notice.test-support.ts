@@ -42,7 +42,7 @@ export function makeNotice(changes: Partial<Notice> = {}): Notice {
     project: { id: PROJECT_ID, name: 'Shop' },
     items: [makeItem()],
     samples: [],
-    url: 'https://logs.example.com/api/v1/logs?projectId=1&from=2&to=3',
+    search: { url: 'https://logs.example.com/api/v1/logs?projectId=1&from=2&to=3', isExact: true },
     isTest: false,
     ...changes,
   };

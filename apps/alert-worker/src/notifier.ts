@@ -1,9 +1,10 @@
 import type { AlertQueries } from '@logpond/db/alert-queries';
 import type { AlertRules } from '@logpond/db/alert-rules';
 import type { RedisStore } from '@logpond/db/connect';
+import { MailAllowance } from '@logpond/db/notification-allowance';
 import { NotificationGroups } from '@logpond/db/notification-group';
 import type { NotificationQueue } from '@logpond/db/notification-queue';
-import type { WorkOptions } from '@logpond/db/notification-queue';
+import type { WorkOptions } from '@logpond/db/notification-work';
 import type { Projects } from '@logpond/db/projects';
 import { SecretSealer } from '@logpond/db/sealed-secret';
 import { declareCounter } from '@logpond/runtime/metrics';
@@ -16,7 +17,7 @@ import { Delivery } from './channels/delivery.ts';
 import type { AlertWorkerConfig } from './config.ts';
 import { parseNetworks } from './webhook-egress.ts';
 
-/** Notifications that are sent at the same time. */
+/** Mails that are sent at the same time, and as many webhooks. */
 const CONCURRENCY = 20;
 /** Failures of the queue are said so often at most. */
 const SAY_EVERY_MS = 10_000;
@@ -42,6 +43,7 @@ export type NotifierParts = Pick<
   'queue' | 'redis' | 'rules' | 'projects' | 'queries' | 'log' | 'now'
 > & {
   groups: NotificationGroups;
+  allowance: MailAllowance;
   email: EmailChannel;
   webhook: WebhookOptions & { sealer: SecretSealer | undefined };
   publicUrl: string;
@@ -57,7 +59,7 @@ export type NotifierParts = Pick<
  * @throws {StoreError} `unavailable` when Redis does not answer within 60 s.
  */
 export async function startNotifier(deps: NotifierDeps): Promise<AsyncDisposable> {
-  const { config, queue, log, now } = deps;
+  const { config, queue, log } = deps;
   const stopped = new AbortController();
   const email = openEmailChannel(config, (path, { items }) =>
     log.info(
@@ -66,26 +68,7 @@ export async function startNotifier(deps: NotifierDeps): Promise<AsyncDisposable
     ),
   );
   sayHowMailLeaves(email, config, log);
-  const parts: NotifierParts = {
-    ...deps,
-    groups: new NotificationGroups(deps.redis, {
-      ...(deps.mailIntervalMs !== undefined && { intervalMs: deps.mailIntervalMs }),
-    }),
-    email,
-    webhook: {
-      ...deps.webhook,
-      now,
-      egress: {
-        allowHttp: config.WEBHOOK_ALLOW_HTTP,
-        allowedNetworks: parseNetworks(config.WEBHOOK_ALLOWED_NETWORKS),
-      },
-      sealer: SecretSealer.parse(config.SECRET_KEYS),
-    },
-    publicUrl: config.PUBLIC_URL,
-    signal: stopped.signal,
-    recent: new Map(),
-  };
-  const delivery = new Delivery(parts);
+  const delivery = new Delivery(makeParts(deps, email, stopped.signal));
   const work = await queue
     .work(async (job, attempt) => delivery.carryOut(job, attempt), {
       concurrency: CONCURRENCY,
@@ -102,6 +85,33 @@ export async function startNotifier(deps: NotifierDeps): Promise<AsyncDisposable
       await work[Symbol.asyncDispose]();
       email.close();
     },
+  };
+}
+
+function makeParts(deps: NotifierDeps, email: EmailChannel, signal: AbortSignal): NotifierParts {
+  const { config, redis, now } = deps;
+  return {
+    ...deps,
+    groups: new NotificationGroups(redis, {
+      ...(deps.mailIntervalMs !== undefined && { intervalMs: deps.mailIntervalMs }),
+    }),
+    allowance: new MailAllowance(redis, {
+      perRecipient: config.MAIL_PER_RECIPIENT_DAY_MAX,
+      perProject: config.MAIL_PER_PROJECT_DAY_MAX,
+    }),
+    email,
+    webhook: {
+      ...deps.webhook,
+      now,
+      egress: {
+        allowHttp: config.WEBHOOK_ALLOW_HTTP,
+        allowedNetworks: parseNetworks(config.WEBHOOK_ALLOWED_NETWORKS),
+      },
+      sealer: SecretSealer.parse(config.SECRET_KEYS),
+    },
+    publicUrl: config.PUBLIC_URL,
+    signal,
+    recent: new Map(),
   };
 }
 

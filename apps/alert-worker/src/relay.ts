@@ -5,6 +5,7 @@ import { listNotificationJobs } from '@logpond/db/notification-job';
 import type { NotificationJob } from '@logpond/db/notification-job';
 import { passFailpoint } from '@logpond/runtime/failpoint';
 import { declareCounter } from '@logpond/runtime/metrics';
+import { describeLeftOut } from './channels/left-out.ts';
 import { retry } from './retry.ts';
 import type { AlertShard } from './shard.ts';
 
@@ -36,11 +37,14 @@ async function relayBatch(shard: AlertShard): Promise<boolean> {
   const items = await retry(shard, 'outbox', async () => windows.readOutbox(BATCH_MAX));
   if (items.length === 0) return false;
   const jobs = items.flatMap(({ item }) => makeJobs(item));
-  if (jobs.length > 0) await retry(shard, 'queue', async () => deps.queue.add(jobs));
+  const leftOut = jobs.length > 0 ? await retry(shard, 'queue', async () => deps.queue.add(jobs)) : [];
   passFailpoint('E3.after');
   // Together: one after the other, each would wait for the disk.
   const groups = [...groupRows(items.map(({ item }) => item))];
   await Promise.all(groups.map(async ([projectId, rows]) => keepRows(shard, projectId, rows)));
+  for (const [projectId, own] of Map.groupBy(leftOut, ({ firing }) => firing.projectId)) {
+    await keepRows(shard, projectId, describeLeftOut(own, deps.now()));
+  }
   await retry(shard, 'outbox', async () => windows.dropOutbox(items.map(({ text }) => text)));
   passFailpoint('E4.after');
   return items.length === BATCH_MAX;

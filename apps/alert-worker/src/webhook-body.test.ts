@@ -36,11 +36,15 @@ it('tells of a firing and of its end, and repeats with the same bytes', () => {
     peak: 57,
     repeat: 0,
     samples: notice.samples,
-    url: notice.url,
+    url: notice.search.url,
   });
   const item = makeItem({ kind: 'resolved', resolvedAtMs: Date.UTC(2026, 10, 21, 20) });
   expect(JSON.parse(renderWebhookBody(makeNotice({ items: [item] })))).toMatchObject({
     type: 'alert.resolved',
     resolvedAt: '2026-11-21T20:00:00.000Z',
   });
+});
+
+it('of a test says test, in the place of what it tells of otherwise', () => {
+  expect(JSON.parse(renderWebhookBody(makeNotice({ isTest: true })))).toMatchObject({ type: 'alert.test' });
 });

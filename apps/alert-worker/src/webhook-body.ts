@@ -3,11 +3,11 @@ import type { Notice, NoticeItem } from './channels/notice.ts';
 
 /** The JSON of a webhook; the same notice gives the same bytes. Times are RFC 3339. */
 export function renderWebhookBody(notice: Notice): string {
-  const { rule, project, samples, url, isTest } = notice;
+  const { rule, project, samples, search, isTest } = notice;
   const item = notice.items.at(-1) ?? notice.items[0];
   return JSON.stringify({
     id: item.firingId,
-    type: item.kind === 'resolved' ? 'alert.resolved' : 'alert.firing',
+    type: isTest ? 'alert.test' : item.kind === 'resolved' ? 'alert.resolved' : 'alert.firing',
     rule: { id: rule.id, name: rule.name },
     project,
     count: item.count,
@@ -16,8 +16,7 @@ export function renderWebhookBody(notice: Notice): string {
     startedAt: new Date(item.startedAtMs).toISOString(),
     ...describeRest(item),
     samples,
-    url,
-    ...(isTest && { test: true }),
+    url: search.url,
   });
 }
 

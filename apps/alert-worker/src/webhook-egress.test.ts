@@ -101,12 +101,18 @@ describe('addresses that webhooks must not reach', () => {
 
 describe('URLs that webhooks must not have', () => {
   it.each([
-    ['http://hooks.example.com/', 'expected an https URL, got http://'],
+    [
+      'http://hooks.example.com/',
+      'expected an https URL, got http:// (the operator can allow http with WEBHOOK_ALLOW_HTTP',
+    ],
     ['ftp://hooks.example.com/', 'expected an https URL, got ftp://'],
-    ['https://hooks.example.com:22/', 'expected port 443 or 8443, got 22'],
+    [
+      'https://hooks.example.com:22/',
+      'expected port 443 or 8443, got 22 (the operator can allow a network, at any port',
+    ],
     ['https://hooks.example.com:80/', 'expected port 443 or 8443, got 80'],
     ['https://user:password@hooks.example.com/', 'without user and password'],
-    ['https://127.0.0.1/', 'private, local or reserved'],
+    ['https://127.0.0.1/', 'private, local or reserved (the operator can allow a network'],
     ['https://0x7f.1/', 'private, local or reserved'],
     ['https://2130706433/', 'private, local or reserved'],
     ['https://[::1]/', 'private, local or reserved'],
@@ -122,11 +128,16 @@ describe('URLs that webhooks must not have', () => {
     },
   );
 
-  it('http only where the operator allows it, and then at the same ports', async () => {
+  it('http only where the operator allows it, and then at port 80 only', async () => {
     const rules = { ...STRICT, allowHttp: true };
-    const found = await resolveTarget(new URL('http://hooks.example.com:8443/'), rules, answering(PUBLIC));
-    expect(found).toEqual([PUBLIC]);
-    expect((await refuse('http://hooks.example.com/', rules)).message).toContain('got 80');
+    for (const url of ['http://hooks.example.com/', 'http://hooks.example.com:80/x']) {
+      expect(await resolveTarget(new URL(url), rules, answering(PUBLIC))).toEqual([PUBLIC]);
+    }
+    for (const port of ['443', '8443', '8080']) {
+      const { message } = await refuse(`http://hooks.example.com:${port}/`, rules);
+      expect(message).toContain(`expected port 80, got ${port} (`);
+    }
+    expect((await refuse('https://hooks.example.com:80/', rules)).message).toContain('got 80');
   });
 });
 

@@ -2,9 +2,13 @@ import { lookup } from 'node:dns/promises';
 import { BlockList, isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
 
-/** Where a webhook may go without being asked about its network. */
-const PORTS = new Set(['443', '8443']);
+/** Where a webhook may go without being asked about its network; a port that is not written is '' here. */
+const PORTS: Readonly<Record<string, readonly string[]>> = { 'https:': ['', '8443'], 'http:': [''] };
 const ADDRESSES_MAX = 64;
+
+/** What the operator can do about a refusal. */
+const ALLOW_HTTP = 'the operator can allow http with WEBHOOK_ALLOW_HTTP';
+const ALLOW_NETWORK = 'the operator can allow a network, at any port, with WEBHOOK_ALLOWED_NETWORKS';
 
 /** Special-purpose addresses (IANA registries of RFC 6890), and those of clouds that answer machines about themselves. */
 const FORBIDDEN_V4 = [
@@ -78,7 +82,7 @@ export async function resolveTarget(
   resolve: Resolve = resolveAll,
 ): Promise<Address[]> {
   if (url.protocol !== 'https:' && !(url.protocol === 'http:' && rules.allowHttp)) {
-    throw new EgressError(`expected an https URL, got ${url.protocol}//`, true);
+    throw new EgressError(`expected an https URL, got ${url.protocol}// (${ALLOW_HTTP})`, true);
   }
   if (url.username !== '' || url.password !== '') {
     throw new EgressError('expected a URL without user and password', true);
@@ -88,12 +92,14 @@ export async function resolveTarget(
     rules.allowedNetworks.check(address, family === 4 ? 'ipv4' : 'ipv6'),
   );
   if (isAllowed) return addresses;
-  const port = url.port || (url.protocol === 'https:' ? '443' : '80');
-  if (!PORTS.has(port)) throw new EgressError(`expected port 443 or 8443, got ${port}`, true);
+  if (PORTS[url.protocol]?.includes(url.port) !== true) {
+    const expected = url.protocol === 'https:' ? '443 or 8443' : '80';
+    throw new EgressError(`expected port ${expected}, got ${url.port} (${ALLOW_NETWORK})`, true);
+  }
   for (const { address, family } of addresses) {
     const isListed = rules.allowedNetworks.check(address, family === 4 ? 'ipv4' : 'ipv6');
     if (!isListed && isForbidden(address, family)) {
-      throw new EgressError('the address is private, local or reserved', true);
+      throw new EgressError(`the address is private, local or reserved (${ALLOW_NETWORK})`, true);
     }
   }
   return addresses;

@@ -13,8 +13,10 @@ const finishScript = new RedisScript('notification.lua/finish.lua');
 const MAIL_INTERVAL_MS = 60_000;
 /** Longer than the longest pause between two attempts, so that a mail that is tried again keeps its place. */
 const HOLD_MS = 7 * 60_000;
-/** Longer than a finished job is remembered by the queue. */
+/** How long a batch waits for its mail when no notifier runs. */
 const KEPT_MS = 25 * 3_600_000;
+/** What is decided or sent is asked for again only by a job whose end was lost; its ten attempts take half an hour. */
+const DECIDED_MS = 3_600_000;
 const LOOK_AGAIN_MS = 10_000;
 
 /** A notification inside a group, as its mail tells of it. */
@@ -31,7 +33,7 @@ export function notificationPrefix(keyPrefix: string): string {
  *
  * The states of a group: free -> (claim) a mail under way -> (finish) resting for a minute -> free. While it is not
  * free, or a batch is open, claims join the open batch; `close` of a batch makes it the mail under way. Decisions are
- * kept, so a job that is carried out again after a crash, at any point, does the same again.
+ * kept for an hour, so a job that is carried out again after a crash, at any point, does the same again.
  */
 export class NotificationGroups {
   readonly #redis: RedisStore;
@@ -55,7 +57,7 @@ export class NotificationGroups {
     const { rule: _rule, ...firing } = job.firing;
     const item: GroupItem = { id: job.id, firing };
     const decision = `${notificationPrefix(this.#redis.prefix)}:decision:${job.id}`;
-    const args = [job.id, JSON.stringify(item), nowMs, this.#intervalMs, HOLD_MS, KEPT_MS];
+    const args = [job.id, JSON.stringify(item), nowMs, this.#intervalMs, HOLD_MS, KEPT_MS, DECIDED_MS];
     const answer = asArray(await claimScript.run(this.#redis.client, [key, decision], args));
     if (answer[0] === 'send') return { kind: 'send' };
     return { kind: 'join', group: { key, batch: Number(answer[1]) }, atMs: Number(answer[2]) };
@@ -81,13 +83,19 @@ export class NotificationGroups {
     return { kind: 'send', items: inOrder };
   }
 
-  /** The mail of this job was sent, or given up. @throws {StoreError} `unavailable`. */
+  /**
+   * The mail of this job was sent, or given up.
+   *
+   * @param batch that it held; 0 when it was a mail of its own.
+   * @throws {StoreError} `unavailable`.
+   */
   async finish(
     job: Pick<NotificationJob, 'id' | 'target' | 'firing'>,
     isSent: boolean,
     nowMs: number,
+    batch = 0,
   ): Promise<void> {
-    const args = [job.id, isSent ? 1 : 0, nowMs, this.#intervalMs];
+    const args = [job.id, isSent ? 1 : 0, nowMs, this.#intervalMs, batch, DECIDED_MS];
     await finishScript.run(this.#redis.client, [this.#keyOf(job)], args);
   }
 

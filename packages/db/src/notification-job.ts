@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type { OutboxItem } from './alert-windows.ts';
 import type { AlertRuleDocument } from './rule-change.ts';
 
-type Channel = 'email' | 'webhook';
+export type Channel = 'email' | 'webhook';
 
 /** One notification to one recipient. */
 export type NotificationJob = {

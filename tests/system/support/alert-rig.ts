@@ -46,6 +46,9 @@ export class AlertRig implements AsyncDisposable {
     const webhooks = starting.use(await WebhookSink.open());
     const env = {
       SMTP_URL: smtp.url,
+      // These runs mail a recipient more often in a day than people want.
+      MAIL_PER_RECIPIENT_DAY_MAX: '1000000',
+      MAIL_PER_PROJECT_DAY_MAX: '1000000',
       MAIL_FROM: 'Logpond <alerts@logpond.example>',
       PUBLIC_URL: 'https://logpond.example',
       WEBHOOK_ALLOW_HTTP: 'true',

@@ -1,7 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { pushHistory } from '@logpond/db/alert-windows';
 import type { HistoryRow } from '@logpond/db/alert-history';
-import type { Attempt } from '@logpond/db/notification-queue';
+import type { NotificationGroups } from '@logpond/db/notification-group';
+import type { Attempt } from '@logpond/db/notification-work';
 import type { GroupJob, NotificationJob, Outcome, QueuedJob, TestJob } from '@logpond/db/notification-job';
 import type { AlertRuleDocument } from '@logpond/db/rule-change';
 import { StoreError } from '@logpond/db/store-error';
@@ -11,9 +12,12 @@ import type { NotifierParts } from '../notifier.ts';
 import type { Notice, NoticeItem, Sent } from './notice.ts';
 import { gatherSamples, SAMPLES_MAX } from './samples.ts';
 import { findRange, makeSearchLink } from './search-link.ts';
+import { WebhookTurns } from '../webhook-turns.ts';
 import { sendToWebhook } from './webhook-channel.ts';
 
 const STORE_PAUSE_MS = 1_000;
+/** Before a test that found no turn asks again. */
+const TEST_PAUSE_MS = 250;
 const RECENT_MAX = 10_000;
 const DAY_MS = 86_400_000;
 
@@ -21,15 +25,26 @@ const DAY_MS = 86_400_000;
 type Parcel = Pick<NotificationJob, 'id' | 'channel' | 'target' | 'channelIndex'> & {
   rule: AlertRuleDocument;
   items: [NoticeItem, ...NoticeItem[]];
+  /** Of the notifications in it. */
+  ids: readonly string[];
   isTest: boolean;
 };
+
+/** How a parcel is sent, and what is let go of when no other attempt follows. */
+type Way = { send: () => Promise<Sent>; end: (isSent: boolean) => Promise<void> };
+
+/** Why nothing is sent: too many mails to the recipient or of the project today, or there is no such rule any more. */
+type UnsentReason = 'recipient' | 'project' | 'rule_deleted';
+type Claim = Awaited<ReturnType<NotificationGroups['claim']>>;
 
 /** Carries out the jobs of the queue: what is sent to whom, and what the history says of it. */
 export class Delivery {
   readonly #parts: NotifierParts;
+  readonly #turns: WebhookTurns;
 
   constructor(parts: NotifierParts) {
     this.#parts = parts;
+    this.#turns = new WebhookTurns(parts.now);
   }
 
   /** Does one job. A store that is away is waited for, which is no attempt. */
@@ -54,44 +69,58 @@ export class Delivery {
   }
 
   async #notify(job: NotificationJob, attempt: Attempt): Promise<Outcome> {
-    const { groups, queue, now } = this.#parts;
-    const current = await this.#findRule(job.firing.rule);
-    if (current === undefined) return { kind: 'done' };
-    if (job.channel === 'email') {
-      const claim = await groups.claim(job, now());
-      if (claim.kind === 'join') {
-        const { group } = claim;
-        // All that share the mail make the same id, and each sees to it that there is such a job before it is done.
-        const id = `group-${group.key.replaceAll(/[^A-Za-z0-9]+/g, '-')}-${group.batch}`;
-        await queue.addGroup({ id, group, notification: job }, claim.atMs, now());
-        return { kind: 'done' };
-      }
-    }
+    const { groups, allowance, email, now } = this.#parts;
     const { rule, ...item } = job.firing;
-    const parcel: Parcel = { ...job, rule, items: [item], isTest: false };
-    return this.#deliver(parcel, current, attempt, async (isSent) => groups.finish(job, isSent, now()));
+    const parcel: Parcel = { ...job, rule, items: [item], ids: [job.id], isTest: false };
+    const end = async (isSent: boolean): Promise<void> => groups.finish(job, isSent, now());
+    const current = await this.#findRule(rule);
+    if (current === undefined) return this.#giveUp(parcel, 'rule_deleted', attempt, end);
+    const send = async (): Promise<Sent> => this.#send(parcel, current, attempt);
+    if (job.channel === 'webhook') {
+      const turn = await this.#turns.take(rule.projectId);
+      if ('atMs' in turn) return { kind: 'later', atMs: turn.atMs };
+      return this.#deliver(parcel, attempt, { send, end }).finally(turn.end);
+    }
+    // Before it takes part in a group: what cannot be sent leaves nothing behind.
+    const { projectId } = rule;
+    const allowed = email.mode === 'none' ? 'ok' : await allowance.check({ ...job, projectId }, now());
+    if (allowed !== 'ok') return this.#giveUp(parcel, allowed, attempt, end);
+    const claim = await groups.claim(job, now());
+    if (claim.kind === 'join') return this.#join(job, claim);
+    return this.#deliver(parcel, attempt, { send, end });
+  }
+
+  async #join(job: NotificationJob, { group, atMs }: Extract<Claim, { kind: 'join' }>): Promise<Outcome> {
+    // All that share the mail make the same id, and each sees to it that there is such a job before it is done.
+    const id = `group-${group.key.replaceAll(/[^A-Za-z0-9]+/g, '-')}-${group.batch}`;
+    await this.#parts.queue.addGroup({ id, group, notification: job }, atMs, this.#parts.now());
+    return { kind: 'done' };
   }
 
   async #notifyGroup(job: GroupJob, attempt: Attempt): Promise<Outcome> {
     const { groups, now } = this.#parts;
-    const { notification } = job;
-    const current = await this.#findRule(notification.firing.rule);
-    if (current === undefined) return { kind: 'done' };
+    const { notification, group } = job;
     const closed = await groups.close(job, now());
     if (closed.kind === 'wait') return { kind: 'later', atMs: closed.atMs };
     const [first, ...rest] = closed.items.map(({ firing }) => firing);
     if (first === undefined) return { kind: 'done' };
     const { rule } = notification.firing;
-    const parcel: Parcel = { ...notification, id: job.id, rule, items: [first, ...rest], isTest: false };
+    const ids = closed.items.map(({ id }) => id);
+    const parcel: Parcel = { ...notification, id: job.id, rule, items: [first, ...rest], ids, isTest: false };
     const end = async (isSent: boolean): Promise<void> =>
-      groups.finish({ ...notification, id: job.id }, isSent, now());
-    return this.#deliver(parcel, current, attempt, end);
+      groups.finish({ ...notification, id: job.id }, isSent, now(), group.batch);
+    const current = await this.#findRule(rule);
+    if (current === undefined) return this.#giveUp(parcel, 'rule_deleted', attempt, end);
+    return this.#deliver(parcel, attempt, { send: async () => this.#send(parcel, current, attempt), end });
   }
 
   async #test(job: TestJob, attempt: Attempt): Promise<Outcome> {
     const { channel, target, rule, id } = job;
     const atMs = this.#parts.now();
     if (atMs > job.expiresAtMs) return { kind: 'failed', reason: 'nobody waits for this test any more' };
+    const turn = channel === 'webhook' ? await this.#turns.take(rule.projectId) : undefined;
+    // Not behind those that were put off: somebody waits for the answer.
+    if (turn !== undefined && 'atMs' in turn) return { kind: 'later', atMs: atMs + TEST_PAUSE_MS };
     const { threshold } = rule.condition;
     const item: NoticeItem = {
       firingId: id,
@@ -104,48 +133,69 @@ export class Delivery {
       resolvedAtMs: null,
       atMs,
     };
-    const parcel: Parcel = { ...job, items: [item], isTest: true };
-    const { status, answer } = await this.#send(parcel, rule, attempt);
+    const parcel: Parcel = { ...job, items: [item], ids: [], isTest: true };
+    const { status, answer } = await this.#send(parcel, rule, attempt).finally(() => turn?.end());
     return {
       kind: 'done',
       test: { channel, target, status: status === 'retry' ? 'failed' : status, answer },
     };
   }
 
-  /** Sends, writes the attempt into the history, and lets go of the group when no other attempt follows. */
-  async #deliver(
-    parcel: Parcel,
-    current: AlertRuleDocument,
-    attempt: Attempt,
-    end: (isSent: boolean) => Promise<void>,
-  ): Promise<Outcome> {
-    const { recent } = this.#parts;
-    const sent = recent.get(parcel.id) ?? (await this.#send(parcel, current, attempt));
+  /** Sends, writes the attempt into the history, and lets go of what the parcel holds when no other attempt follows. */
+  async #deliver(parcel: Parcel, attempt: Attempt, { send, end }: Way): Promise<Outcome> {
+    const { recent, queue, log } = this.#parts;
+    const { channel, id, ids, items } = parcel;
+    const sent = recent.get(id) ?? (await send());
     if (sent.status === 'sent') {
       if (recent.size >= RECENT_MAX) recent.delete(recent.keys().next().value ?? '');
-      recent.set(parcel.id, sent);
-      passFailpoint('N1.after', parcel.channel);
+      recent.set(id, sent);
+      passFailpoint('N1.after', channel);
     }
     const status = sent.status === 'retry' ? (attempt.isLast ? 'failed' : 'retrying') : sent.status;
-    notifications.inc({ channel: parcel.channel, status });
+    notifications.inc({ channel, status });
     await this.#writeHistory(parcel, status, sent, attempt);
-    if (sent.status === 'sent') passFailpoint('N2.after', parcel.channel);
+    if (sent.status === 'sent') passFailpoint('N2.after', channel);
     if (status === 'retrying') return { kind: 'retry', reason: sent.answer ?? '' };
     await end(status === 'sent');
-    if (status === 'failed') {
-      const { channel, id } = parcel;
-      this.#parts.log.warn({ channel, jobId: id, answer: sent.answer }, 'a notification was given up');
-      return { kind: 'failed', reason: sent.answer ?? '' };
-    }
-    return { kind: 'done' };
+    // By itself it is forgotten later: no reason to do the job again.
+    await queue.release(channel, items[0].projectId, ids).catch((error: unknown) => {
+      log.debug({ err: error }, 'the room of a notification could not be given back');
+    });
+    return status === 'failed' ? { kind: 'failed', reason: sent.answer ?? '' } : { kind: 'done' };
+  }
+
+  /** Sends nothing, and says so in the history. */
+  async #giveUp(parcel: Parcel, reason: UnsentReason, attempt: Attempt, end: Way['end']): Promise<Outcome> {
+    return this.#deliver(parcel, attempt, { send: async () => this.#refuse(reason), end });
+  }
+
+  #refuse(reason: UnsentReason): Sent {
+    unsent.inc({ reason });
+    const { allowance } = this.#parts;
+    return {
+      status: 'failed',
+      answer: reason === 'rule_deleted' ? 'the rule was deleted' : allowance.explain(reason),
+    };
   }
 
   async #send(parcel: Parcel, current: AlertRuleDocument, attempt: Attempt): Promise<Sent> {
+    const { allowance, email, webhook, log, now } = this.#parts;
+    const { channel, id, target, rule } = parcel;
+    if (channel === 'email' && email.mode !== 'none') {
+      const taken = await allowance.spend({ id, target, projectId: rule.projectId }, now());
+      if (taken !== 'ok') return this.#refuse(taken);
+    }
     const notice = await this.#describe(parcel, attempt);
-    passFailpoint('N1.before', parcel.channel);
-    if (parcel.channel === 'email') return this.#parts.email.send(notice, parcel.target);
-    const rules = { current, asFired: parcel.rule };
-    return sendToWebhook(notice, parcel, rules, this.#parts.webhook);
+    passFailpoint('N1.before', channel);
+    const rules = { current, asFired: rule };
+    const sent =
+      channel === 'email'
+        ? await email.send(notice, target)
+        : await sendToWebhook(notice, parcel, rules, webhook);
+    if (sent.status === 'failed' || (sent.status === 'retry' && attempt.isLast)) {
+      log.warn({ channel, jobId: id, answer: sent.answer }, 'a notification was given up');
+    }
+    return sent;
   }
 
   async #describe(parcel: Parcel, attempt: Attempt): Promise<Notice> {
@@ -167,15 +217,13 @@ export class Delivery {
       project: { id: rule.projectId, name: project?.name ?? rule.projectId },
       items,
       samples,
-      url: makeSearchLink(publicUrl, rule, range),
+      search: makeSearchLink(publicUrl, rule, range),
       isTest,
     };
   }
 
   async #findRule({ projectId, id }: AlertRuleDocument): Promise<AlertRuleDocument | undefined> {
-    const rule = await this.#parts.rules.find(projectId, id);
-    if (rule === undefined) notifications.inc({ channel: 'none', status: 'rule_deleted' });
-    return rule;
+    return this.#parts.rules.find(projectId, id);
   }
 
   /** Tried until Redis takes it or the notifier stops: what was sent must not be sent again for this alone. */
@@ -208,6 +256,10 @@ export class Delivery {
 const notifications = declareCounter('logpond_notifier_notifications_total', {
   help: 'Attempts to notify a recipient, by what became of them.',
   labels: ['channel', 'status'],
+});
+const unsent = declareCounter('logpond_notifier_unsent_total', {
+  help: 'Notifications that were given up before an attempt, by reason: recipient or project (too many mails today), rule_deleted.',
+  labels: ['reason'],
 });
 const delays = declareHistogram('logpond_notifier_delay_seconds', {
   help: 'Seconds from a transition of a rule to the first attempt to tell a recipient.',

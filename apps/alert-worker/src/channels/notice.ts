@@ -1,5 +1,6 @@
 import type { OutboxItem } from '@logpond/db/alert-windows';
 import type { AlertRuleDocument } from '@logpond/db/rule-change';
+import type { SearchLink } from './search-link.ts';
 
 /** An entry as a notification shows it. */
 export type SampleEntry = {
@@ -22,8 +23,8 @@ export type Notice = {
   /** In order of time, at least one. Of a test: what it would look like. */
   items: [NoticeItem, ...NoticeItem[]];
   samples: readonly SampleEntry[];
-  /** The search that the rule stands for. */
-  url: string;
+  /** The search that the rule stands for, as far as its parameters can say that. */
+  search: SearchLink;
   isTest: boolean;
 };
 

@@ -2,6 +2,7 @@ import { request as requestHttp, Agent as HttpAgent, STATUS_CODES } from 'node:h
 import type { IncomingMessage, RequestOptions } from 'node:http';
 import { request as requestHttps, Agent as HttpsAgent } from 'node:https';
 import type { LookupFunction } from 'node:net';
+import { isReservedHeader } from '@logpond/schema/webhook-rules';
 import { renderWebhookBody, signWebhook } from '../webhook-body.ts';
 import { EgressError, resolveTarget } from '../webhook-egress.ts';
 import type { Address, EgressRules } from '../webhook-egress.ts';
@@ -11,10 +12,6 @@ import type { Notice, Sent } from './notice.ts';
 const CONNECT_TIMEOUT_MS = 5_000;
 const TOTAL_TIMEOUT_MS = 10_000;
 const ANSWER_BYTES_MAX = 65_536;
-
-/** Headers that say how the message is cut and where it goes, or that are ours: not for rules. */
-const OWN_HEADERS =
-  /^(?:host|content-length|content-type|transfer-encoding|connection|keep-alive|upgrade|te|trailer|expect|user-agent|proxy-.*|x-logpond-.*)$/i;
 
 export type WebhookTarget = {
   url: string;
@@ -72,7 +69,7 @@ function makeHeaders(
   body: string,
   nowMs: number,
 ): Record<string, string> {
-  const given = Object.entries(headers).filter(([name]) => !OWN_HEADERS.test(name));
+  const given = Object.entries(headers).filter(([name]) => !isReservedHeader(name));
   return {
     ...Object.fromEntries(given),
     'Content-Type': 'application/json',

@@ -1,11 +1,12 @@
 -- Decides whether a notification is a mail of its own now or waits for the next mail of its group.
 -- KEYS: group, decision of this job (the items of a batch are at <group>:<batch>).
 -- ARGV: job, item, now (ms), least time between two mails (ms), how long a mail under way holds the group (ms), how
---       long everything is kept (ms).
--- Guarantees: the decision of a job never changes, so one that is carried out again does the same. A group has one
+--       long a batch that waits is kept (ms), how long a decision is kept (ms).
+-- Guarantees: the decision of a job does not change while it is kept, so one that is carried out again does the same. A group has one
 -- mail under way, and another not before `interval` after it; what comes meanwhile is in exactly one batch.
 -- Returns {'send'}, or {'join', batch, time (ms) at which the batch is due}.
 local now, interval, hold, kept = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local decided = tonumber(ARGV[7])
 local state = redis.call('HMGET', KEYS[1], 'busy', 'busyUntil', 'nextAt', 'batch', 'last')
 -- Bounded from now on: a clock that was set back must not hold mails up.
 local busyUntil = math.min(tonumber(state[2] or 0), now + hold)
@@ -16,7 +17,7 @@ local isBusy = state[1] and state[1] ~= ARGV[1] and busyUntil > now
 if decision == 'send' or (not decision and not isBusy and now >= nextAt and batch == 0) then
   redis.call('HSET', KEYS[1], 'busy', ARGV[1], 'busyUntil', now + hold, 'nextAt', now + interval)
   redis.call('PEXPIRE', KEYS[1], kept)
-  redis.call('SET', KEYS[2], 'send', 'PX', kept)
+  redis.call('SET', KEYS[2], 'send', 'PX', decided)
   return { 'send' }
 end
 if decision then
@@ -31,5 +32,5 @@ local items = KEYS[1] .. ':' .. string.format('%d', batch)
 redis.call('HSET', items, ARGV[1], ARGV[2])
 redis.call('PEXPIRE', items, kept)
 redis.call('PEXPIRE', KEYS[1], kept)
-redis.call('SET', KEYS[2], string.format('%d', batch), 'PX', kept)
+redis.call('SET', KEYS[2], string.format('%d', batch), 'PX', decided)
 return { 'join', batch, nextAt }

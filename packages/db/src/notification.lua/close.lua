@@ -1,7 +1,7 @@
 -- Fixes what a mail for several notifications holds, when its time has come.
 -- KEYS: group (the items of a batch are at <group>:<batch>).
 -- ARGV: batch, job that sends it, now (ms), least time between two mails (ms), how long a mail under way holds the
---       group (ms), how long everything is kept (ms), pause before another mail under way is looked at again (ms).
+--       group (ms), how long a batch that waits is kept (ms), pause before another mail under way is looked at again (ms).
 -- Guarantees: once items were returned the batch never gets another, so each repeat of the mail holds the same.
 -- Returns {'wait', time (ms) at which to ask again} or {'send', item…}.
 local now, interval, hold, kept = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
