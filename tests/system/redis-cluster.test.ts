@@ -2,11 +2,15 @@ import { createHash } from 'node:crypto';
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { OutboxItem } from '@logpond/db/alert-windows';
 import { DeadLetters } from '@logpond/db/dead-letters';
 import { LogStream } from '@logpond/db/log-stream';
+import { NotificationGroups } from '@logpond/db/notification-group';
+import { listNotificationJobs } from '@logpond/db/notification-job';
 import { RedisScript } from '@logpond/db/redis-script';
 import { SHARD_TAGS, shardKeys } from '@logpond/db/shard-map';
 import { waitFor } from '../support/wait.ts';
+import { AlertApi } from './support/alert-api.ts';
 import { EventReader } from './support/event-reader.ts';
 import { judge } from './support/judge.ts';
 import { Oracle } from './support/oracle.ts';
@@ -15,6 +19,7 @@ import type { RedisServer } from './support/redis-topology.ts';
 import { KEY_PREFIX } from './support/rig-state.ts';
 import { TopologyRig } from './support/topology-rig.ts';
 import type { ApiProcess, Tenant } from './support/rig.ts';
+import type { OwnedTenant } from './support/rig-tenants.ts';
 
 const SHARDS = 6;
 const ROWS = 20;
@@ -24,7 +29,7 @@ let redis: ClusterTopology;
 let rig: TopologyRig;
 let api: ApiProcess;
 /** Two projects on each shard, one for each test. */
-let tenants: Tenant[];
+let tenants: OwnedTenant[];
 
 beforeAll(async () => {
   redis = await ClusterTopology.open();
@@ -41,6 +46,12 @@ afterAll(async () => {
 
 function openOracle(run: string, turn: number): Oracle {
   return new Oracle({ run, tenants: tenants.filter((_, index) => index % 2 === turn), url: api.url });
+}
+
+function findOwned(projectId: string): OwnedTenant {
+  const owned = tenants.find((tenant) => tenant.projectId === projectId);
+  if (owned === undefined) throw new Error('expected a tenant of this test');
+  return owned;
 }
 
 async function primaryOfShard(shard: number): Promise<RedisServer> {
@@ -82,6 +93,58 @@ async function runRareScripts(projectId: string): Promise<void> {
   const prepared = new RedisScript('log-stream.lua/prepared.lua');
   const [answer] = (await prepared.run(store.client, [shardKeys(KEY_PREFIX, 0).state], [])) as unknown[];
   expect(answer).toBe('ready');
+  await joinMails(projectId);
+}
+
+/** Two notifications within a minute: the second waits for a mail that holds both, which here is taken at once. */
+async function joinMails(projectId: string): Promise<void> {
+  const at = new Date().toISOString();
+  const condition = {
+    field: 'level',
+    operator: 'equals',
+    value: 'error',
+    threshold: 1,
+    timeWindow: '1m',
+  } as const;
+  const notifications = [{ type: 'email' as const, config: { recipients: ['twice@example.com'] } }];
+  const head = {
+    version: 1,
+    generation: 1,
+    id: crypto.randomUUID(),
+    projectId,
+    createdAt: at,
+    updatedAt: at,
+  };
+  const rule = { ...head, name: 'twice', enabled: true, condition, notifications };
+  const times = { startedAtMs: Date.now(), resolvedAtMs: null, atMs: Date.now() };
+  const counts = { count: 1, firedCount: 1, peak: 1 };
+  const makeItem = (): OutboxItem => {
+    return { firingId: crypto.randomUUID(), kind: 'fired', repeat: 0, projectId, rule, ...counts, ...times };
+  };
+  const groups = new NotificationGroups(rig.store);
+  const [first, second] = [makeItem(), makeItem()].flatMap(listNotificationJobs);
+  if (first === undefined || second === undefined) throw new Error('expected two notifications');
+  expect(await groups.claim(first, Date.now())).toEqual({ kind: 'send' });
+  await groups.finish(first, true, Date.now());
+  const claim = await groups.claim(second, Date.now());
+  if (claim.kind !== 'join') throw new Error('expected the second one to wait');
+  const closed = await groups.close({ id: 'group', group: claim.group }, claim.atMs);
+  expect(closed).toMatchObject({ kind: 'send', items: [{ id: second.id }] });
+}
+
+/** A rule of each of these projects fires, and its mail is written. */
+async function fireRules(own: readonly OwnedTenant[]): Promise<void> {
+  const alerts = new AlertApi(api.url);
+  const condition = { field: 'level', operator: 'equals', value: 'critical', threshold: 2, timeWindow: '5m' };
+  const notifications = [{ type: 'email', config: { recipients: ['ops@example.com'] } }];
+  const draft = { name: 'on a cluster', enabled: true, condition, notifications };
+  for (const tenant of own) {
+    await alerts.createRule(tenant, draft);
+    const entry = { service: 'web', level: 'critical', message: 'down' };
+    await alerts.send(tenant, [entry, entry]);
+  }
+  const isMailed = (): boolean => globSync('*.eml', { cwd: rig.mailsDir }).length >= own.length;
+  await waitFor('a mail of each rule', isMailed, 30_000);
 }
 
 /** Buries one entry of a project as its shard's worker would; gives the letter's id. */
@@ -114,7 +177,7 @@ describe('Redis Cluster of three primaries with a replica each', () => {
     expect([...counts.values()]).toEqual([8, 8, 8]);
   });
 
-  it('pipeline, tail, accounts, receipts and dead letters work, without one CROSSSLOT', async () => {
+  it('pipeline, tail, accounts, receipts, dead letters and alerts work, without one CROSSSLOT', async () => {
     const oracle = openOracle('cluster', 0);
     const readers = oracle.tenants.map(({ apiKey }) => new EventReader({ url: api.url, apiKey }));
     try {
@@ -144,6 +207,7 @@ describe('Redis Cluster of three primaries with a replica each', () => {
     expect((await ask(`${path}/${id}/replay`, tenant.apiKey, { method: 'POST' })).status).toBe(200);
     expect((await ask(`${path}/${id}`, tenant.apiKey)).status).toBe(404);
 
+    await fireRules(oracle.tenants.map(({ projectId }) => findOwned(projectId)));
     await runRareScripts(tenant.projectId);
     let unused: string[] = [];
     const isEachUsed = async (): Promise<boolean> => (unused = await listUnusedScripts()).length === 0;

@@ -45,9 +45,11 @@ describe('a set of rules', () => {
 
   it('drops the window when the generation changes or the rule is disabled, and only then', () => {
     const rules = new RuleSet([{ rule: RULE, fields: { clock: '5', b5: '2', counted: '2' } }]);
-    const [watched] = rules.ofProject(PROJECT)?.rules ?? [];
+    const compiled = rules.ofProject(PROJECT);
+    const [watched] = compiled?.rules ?? [];
     const renamed = rules.apply({ op: 'put', rule: makeRule({ version: 2, name: 'renamed' }) });
-    expect(renamed).toEqual({ dropped: undefined, current: watched });
+    expect(renamed).toEqual({ dropped: undefined, current: watched, isRecounted: false });
+    expect(rules.ofProject(PROJECT)).toBe(compiled);
     const changed = rules.apply({ op: 'put', rule: makeRule({ version: 3, generation: 3 }) });
     expect(changed?.dropped).toBe(watched);
     expect(changed?.current).not.toBe(watched);

@@ -19,6 +19,8 @@ export type AppliedChange = {
   dropped: WatchedRule | undefined;
   /** The rule as it is watched from now on; undefined when it is gone. */
   current: WatchedRule | undefined;
+  /** What is counted has changed, and not only a name or recipients: to compile a project anew is dear. */
+  isRecounted: boolean;
 };
 
 /**
@@ -82,7 +84,7 @@ export class RuleSet {
   /** Takes a change. Undefined: it is older than what is known, and nothing changed. */
   apply(change: RuleChange): AppliedChange | undefined {
     const applied = change.op === 'put' ? this.#applyPut(change.rule) : this.#applyDelete(change);
-    if (applied !== undefined)
+    if (applied?.isRecounted === true)
       this.#compiled.delete(change.op === 'put' ? change.rule.projectId : change.projectId);
     return applied;
   }
@@ -93,15 +95,15 @@ export class RuleSet {
     if (before === undefined) {
       const current = new WatchedRule(rule);
       this.#put(current);
-      return { dropped: undefined, current };
+      return { dropped: undefined, current, isRecounted: true };
     }
     if (before.rule.generation === rule.generation && before.rule.enabled === rule.enabled) {
       before.rename(rule);
-      return { dropped: undefined, current: before };
+      return { dropped: undefined, current: before, isRecounted: false };
     }
     const current = before.beginAnew(rule);
     this.#put(current);
-    return { dropped: before, current };
+    return { dropped: before, current, isRecounted: true };
   }
 
   #applyDelete({ ruleId, version }: Extract<RuleChange, { op: 'delete' }>): AppliedChange | undefined {
@@ -117,7 +119,7 @@ export class RuleSet {
     rules?.delete(ruleId);
     if (rules?.size === 0) this.#byProject.delete(projectId);
     this.#projectOf.delete(ruleId);
-    return { dropped: before, current: undefined };
+    return { dropped: before, current: undefined, isRecounted: true };
   }
 
   #find(ruleId: string): WatchedRule | undefined {

@@ -40,8 +40,8 @@ type SampleRow = {
 export class AlertQueries {
   readonly #clickhouse: ClickHouseStore;
 
-  /** The clock is not asked: retention is in every scope. */
-  constructor(clickhouse: ClickHouseStore, _options: { now?: () => number } = {}) {
+  /** Retention is in every scope. */
+  constructor(clickhouse: ClickHouseStore) {
     this.#clickhouse = clickhouse;
   }
 

@@ -13,7 +13,8 @@ import type { AppProcess } from '../../support/app-process.ts';
 import { waitFor } from '../../support/wait.ts';
 import { KEY_PREFIX } from './rig-state.ts';
 import { createTenants } from './rig-tenants.ts';
-import type { ApiProcess, Tenant } from './rig.ts';
+import type { OwnedTenant } from './rig-tenants.ts';
+import type { ApiProcess } from './rig.ts';
 
 const BUDGET_BYTES = 268_435_456;
 const START_MS_MAX = 60_000;
@@ -81,7 +82,12 @@ export class TopologyRig implements AsyncDisposable {
   }
 
   startAlertWorker(): AppProcess {
-    return this.#start('alert-worker', {});
+    return this.#start('alert-worker', { MAIL_OUTBOX_DIR: this.mailsDir });
+  }
+
+  /** Where the alert worker writes its mails. */
+  get mailsDir(): string {
+    return join(this.#dataDir, 'mails');
   }
 
   #start(name: string, env: Env): AppProcess {
@@ -110,7 +116,7 @@ export class TopologyRig implements AsyncDisposable {
     return Object.assign(app, { url, port });
   }
 
-  async createTenants(perShard: number): Promise<Tenant[]> {
+  async createTenants(perShard: number): Promise<OwnedTenant[]> {
     return createTenants(this.settings, perShard);
   }
 
