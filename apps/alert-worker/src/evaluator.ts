@@ -14,10 +14,8 @@ const LIMITS = { rowsMax: 100_000, bytesMax: 16 * 1024 ** 2, rawBytesMax: 128 * 
 /** Pause between two reads at the end of the stream: what comes meanwhile is counted at once. */
 const REST_MS = 100;
 const TICK_MS = 1_000;
-/** How often counters are written down while nobody is to be told of anything: the price of a step is that of its windows. */
-const COUNT_MS = 500;
-/** How often the place is written down while nothing matches. */
-const PLACE_MS = 1_000;
+/** How often counters and place are written down while nobody is to be told of anything; a crash reads that much again. */
+const WRITE_MS = 1_000;
 /** Blocks that were received may be under way for this long: buckets are closed so much later. */
 const LATE_MS = 5_000;
 /** Evaluating longer without a turn of others, leases would lapse, and the other shards stand still. */
@@ -70,8 +68,7 @@ type Evaluator = {
 async function goOn(evaluator: Evaluator): Promise<boolean> {
   const { shard, builder } = evaluator;
   const { cursor, signal, progress } = shard;
-  const timeoutMs = hasMoved(evaluator) ? COUNT_MS : TICK_MS;
-  const wait = async (): Promise<boolean> => cursor.waitForEntry(builder.place, timeoutMs);
+  const wait = async (): Promise<boolean> => cursor.waitForEntry(builder.place, TICK_MS);
   const isWaiting = await retry(shard, 'wait', wait);
   if (isWaiting) {
     await pause(evaluator.restUntil - performance.now(), signal);
@@ -92,7 +89,7 @@ async function goOn(evaluator: Evaluator): Promise<boolean> {
     // One block of an API whose clock is ahead must not end what fires in other projects: two clocks have to agree.
     if (nowMs !== undefined) builder.tick(Math.min(nowMs, shard.deps.now()) - LATE_MS);
   }
-  if (!builder.isUrgent && performance.now() < evaluator.writtenAt + COUNT_MS) return true;
+  if (!builder.isUrgent && performance.now() < evaluator.writtenAt + WRITE_MS) return true;
   return write(evaluator);
 }
 
@@ -135,7 +132,7 @@ function see({ progress, clock }: AlertShard, receivedAtMs: number): void {
   clock.see(receivedAtMs);
 }
 
-/** Writes down what was evaluated; of an empty step only the place, and that not often. False: replaced. */
+/** Writes down what was evaluated; of an empty step only the place. False: replaced. */
 async function write(evaluator: Evaluator): Promise<boolean> {
   const { shard, builder } = evaluator;
   const built = builder.finish() ?? describePlace(evaluator);
@@ -153,15 +150,10 @@ async function write(evaluator: Evaluator): Promise<boolean> {
   return true;
 }
 
-/** Whether more is evaluated than is written down. */
-function hasMoved({ shard, builder }: Evaluator): boolean {
+function describePlace({ shard, builder }: Evaluator): BuiltStep | undefined {
+  const { place: to } = builder;
   const { place: from } = shard.windows;
-  return builder.place.done !== from.done || builder.place.controls !== from.controls;
-}
-
-function describePlace(evaluator: Evaluator): BuiltStep | undefined {
-  if (!hasMoved(evaluator) || performance.now() < evaluator.writtenAt + PLACE_MS) return undefined;
-  const { place: to } = evaluator.builder;
+  if (to.done === from.done && to.controls === from.controls) return undefined;
   return { counted: 0, step: { to, changes: [], resets: new Set(), windows: new Map(), outbox: [] } };
 }
 
