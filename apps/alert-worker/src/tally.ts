@@ -16,6 +16,9 @@ type Received = {
 /** Rules, by index, whose windows have the same buckets. */
 type SameBuckets = { spec: WindowSpec; ruleIndexes: number[] };
 
+/** By the matcher's list, which is of one compiled project: it is asked for again with every tally. */
+const groupsOfLists = new WeakMap<readonly number[], readonly SameBuckets[]>();
+
 /**
  * Matching entries of one project that are not in its windows yet. The digests of many blocks say the same again and
  * again; summing them up first makes the windows a matter of seconds and not of blocks.
@@ -72,30 +75,40 @@ export class ProjectTally {
    * too far ahead, is left out once and not rule by rule: importing old entries costs next to nothing.
    */
   *sum(): Generator<{ rule: WatchedRule; counted: Counted }> {
-    for (const { receivedSecond, alike, single } of this.#received) {
-      for (const [matches, bySecond] of alike) {
-        for (const { spec, ruleIndexes } of this.#groupByBuckets(matches)) {
-          const buckets = sumBuckets(bySecond, spec, receivedSecond);
-          for (const ruleIndex of ruleIndexes) yield* this.#countBuckets(ruleIndex, buckets, receivedSecond);
-        }
-      }
-      for (const [ruleIndex, bySecond] of single) {
-        const buckets = sumBuckets(bySecond, this.#findRule(ruleIndex).spec, receivedSecond);
-        yield* this.#countBuckets(ruleIndex, buckets, receivedSecond);
+    for (const received of this.#received) {
+      const { receivedSecond } = received;
+      for (const [ruleIndex, buckets] of this.#sumByRule(received)) {
+        const rule = this.#findRule(ruleIndex);
+        for (const [second, count] of buckets) yield { rule, counted: { second, receivedSecond, count } };
       }
     }
   }
 
-  *#countBuckets(
-    ruleIndex: number,
-    buckets: BySecond,
-    receivedSecond: number,
-  ): Generator<{ rule: WatchedRule; counted: Counted }> {
-    const rule = this.#findRule(ruleIndex);
-    for (const [second, count] of buckets) yield { rule, counted: { second, receivedSecond, count } };
+  /** One sum for each rule and bucket: a window is dear beside an addition, and a rule is in many lists. */
+  #sumByRule({ receivedSecond, alike, single }: Received): ReadonlyMap<number, BySecond> {
+    const sums = new Map<number, BySecond>();
+    for (const [ruleIndex, bySecond] of single) {
+      sums.set(ruleIndex, sumBuckets(bySecond, this.#findRule(ruleIndex).spec, receivedSecond));
+    }
+    for (const [matches, bySecond] of alike) {
+      for (const { spec, ruleIndexes } of this.#groupByBuckets(matches)) {
+        const buckets = sumBuckets(bySecond, spec, receivedSecond);
+        for (const ruleIndex of ruleIndexes) addBuckets(sums, ruleIndex, buckets);
+      }
+    }
+    return sums;
   }
 
-  #groupByBuckets(ruleIndexes: readonly number[]): Iterable<SameBuckets> {
+  #groupByBuckets(matches: readonly number[]): readonly SameBuckets[] {
+    let groups = groupsOfLists.get(matches);
+    if (groups === undefined) {
+      groups = this.#makeGroups(matches);
+      groupsOfLists.set(matches, groups);
+    }
+    return groups;
+  }
+
+  #makeGroups(ruleIndexes: readonly number[]): SameBuckets[] {
     const groups = new Map<string, SameBuckets>();
     for (const ruleIndex of ruleIndexes) {
       const { spec } = this.#findRule(ruleIndex);
@@ -104,7 +117,7 @@ export class ProjectTally {
       if (group === undefined) groups.set(key, { spec, ruleIndexes: [ruleIndex] });
       else group.ruleIndexes.push(ruleIndex);
     }
-    return groups.values();
+    return [...groups.values()];
   }
 
   #findRule(ruleIndex: number): WatchedRule {
@@ -145,6 +158,15 @@ export class ProjectTally {
     if (before === undefined) this.#cells += 1;
     bySecond.set(second, (before ?? 0) + count);
   }
+}
+
+function addBuckets(sums: Map<number, BySecond>, ruleIndex: number, buckets: BySecond): void {
+  const known = sums.get(ruleIndex);
+  if (known === undefined) {
+    sums.set(ruleIndex, new Map(buckets));
+    return;
+  }
+  for (const [second, count] of buckets) known.set(second, (known.get(second) ?? 0) + count);
 }
 
 /** Counts by the start of the bucket of a window that they fall into, as far as it can touch one that counts them. */
