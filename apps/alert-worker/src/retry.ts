@@ -1,4 +1,3 @@
-import { summarizeRefusal } from '@logpond/db/clickhouse-error';
 import type { StoreError } from '@logpond/db/store-error';
 import { retryStep } from '@logpond/db/store-retry';
 import type { Log } from '@logpond/runtime/log';
@@ -19,13 +18,15 @@ export async function retry<T>(
   run: () => Promise<T>,
   isHopeless: (error: StoreError) => boolean = () => false,
 ): Promise<T> {
-  const onFailure = (error: StoreError, tries: number): void => {
-    failedSteps.inc({ step });
-    // ClickHouse quotes the values it refuses; a log of ours never holds a customer's.
-    const cause = error.kind === 'invalid_query' ? { refusal: summarizeRefusal(error) } : { err: error };
-    log.warn({ ...cause, step, tries }, 'a step failed');
-  };
-  return retryStep(run, { step, signal, isHopeless, onFailure });
+  return retryStep(run, {
+    step,
+    signal,
+    isHopeless,
+    onFailure: (failure) => {
+      failedSteps.inc({ step });
+      log.warn(failure, 'a step failed');
+    },
+  });
 }
 
 const failedSteps = declareCounter('logpond_alert_failed_steps_total', {

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { summarizeRefusal } from './clickhouse-error.ts';
 import { StoreError } from './store-error.ts';
 
 const BACKOFF_MIN_MS = 100;
@@ -9,14 +10,17 @@ export class ShardGivenBack extends Error {
   override readonly name = 'ShardGivenBack';
 }
 
+/** A failure as it may be logged. ClickHouse quotes the values it refuses; a log of ours never holds a customer's. */
+type StepFailure = { step: string; tries: number } & ({ refusal: string } | { err: StoreError });
+
 type RetryOptions = {
-  /** What is repeated, for the error. */
+  /** What is repeated, for errors and failures. */
   step: string;
   /** Aborted when the shard is to be given back. */
   signal: AbortSignal;
   /** Tells after a failure whether repeating is of no use; the failure is then thrown. */
   isHopeless: (error: StoreError) => boolean;
-  onFailure: (error: StoreError, tries: number) => void;
+  onFailure: (failure: StepFailure) => void;
 };
 
 /**
@@ -35,7 +39,8 @@ export async function retryStep<T>(run: () => Promise<T>, options: RetryOptions)
     } catch (error) {
       if (!(error instanceof StoreError) || isHopeless(error)) throw error;
       if (signal.aborted) throw new ShardGivenBack(`${step} failed while stopping`, { cause: error });
-      onFailure(error, tries);
+      const cause = error.kind === 'invalid_query' ? { refusal: summarizeRefusal(error) } : { err: error };
+      onFailure({ ...cause, step, tries });
     }
     await pause(pauseMs * (0.5 + Math.random() / 2), signal);
     pauseMs = Math.min(pauseMs * 2, BACKOFF_MAX_MS);
