@@ -41,7 +41,7 @@ describe('the epoch of a shard', () => {
     await expect(admitOne()).rejects.toMatchObject({ kind: 'unavailable' });
     const ownership = await forceOwnership(redis);
     expect(ownership).toMatchObject({ isDraining: true, epoch: 1, done: 1 });
-    using cursor = await LogCursor.open(redis, 'ingest', ownership);
+    using cursor = await LogCursor.open(redis, ownership);
     const range = await cursor.read(1, WIDE);
     await cursor.writePlan(1, 'plan');
     expect(await prepare(1, 6)).toBe('draining');
@@ -89,11 +89,11 @@ describe('a Redis that was restarted', () => {
     const before = await forceOwnership(redis);
     await fixture.restartRedis();
     await waitFor('the connection', async () => redis.ping());
-    using cursor = await LogCursor.open(redis, 'ingest', before);
+    using cursor = await LogCursor.open(redis, before);
     expect(await cursor.writePlan(1, 'plan')).toBe(false);
     expect(await prepare(1, 0)).toBe('ready');
     expect(await cursor.writePlan(1, 'plan')).toBe(false);
-    using successor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using successor = await LogCursor.open(redis, await forceOwnership(redis));
     expect(await prepare(1, 0)).toBe('ready');
     expect(await successor.writePlan(1, 'plan')).toBe(true);
   });

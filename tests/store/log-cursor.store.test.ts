@@ -24,7 +24,7 @@ beginEachTest((begun) => ({ fixture, redis, stream } = begun));
 describe('cursor', () => {
   it('reads whole blocks up to the limits and refuses a stream with a hole', async () => {
     for (const rows of [10, 10, 10]) await stream.admit(0, makeBlock(rows));
-    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using cursor = await LogCursor.open(redis, await forceOwnership(redis));
     expect(await cursor.read(1, { ...WIDE, rowsMax: 15 })).toMatchObject({ from: 1, to: 21, rows: 20 });
     expect(await cursor.read(1, { ...WIDE, bytesMax: 1 })).toMatchObject({ from: 1, to: 11, rows: 10 });
     expect(await cursor.read(1, { ...WIDE, rawBytesMax: 1 })).toMatchObject({ from: 1, to: 11, rows: 10 });
@@ -35,12 +35,12 @@ describe('cursor', () => {
 
   it('F04: of two owners only the one with the newest fence plans and commits', async () => {
     await stream.admit(0, makeBlock(10));
-    using first = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using first = await LogCursor.open(redis, await forceOwnership(redis));
     const range = await first.read(1, WIDE);
     expect(await first.writePlan(1, 'plan-a')).toBe(true);
     const ownership = await forceOwnership(redis);
     expect(ownership).toMatchObject({ plan: 'plan-a', done: 1 });
-    using second = await LogCursor.open(redis, 'ingest', ownership);
+    using second = await LogCursor.open(redis, ownership);
     expect(await first.commit('plan-a', range, NOW_MS)).toBe(false);
     expect(await first.writePlan(1, 'plan-b')).toBe(false);
     expect(await second.writePlan(1, 'plan-b')).toBe(false);
@@ -53,7 +53,7 @@ describe('cursor', () => {
   it('trims what every consumer is past and the replay window has passed, nothing else', async () => {
     const blocks = [makeBlock(10), makeBlock(10), makeBlock(10)];
     for (const block of blocks) await stream.admit(0, block);
-    using ingest = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using ingest = await LogCursor.open(redis, await forceOwnership(redis));
     const oneBlock = (blocks[0]?.block.length ?? 0) + (blocks[0]?.digest.length ?? 0);
     for (const [from, receivedAtMs] of [
       [1, NOW_MS],
@@ -79,7 +79,7 @@ describe('cursor', () => {
     await stream.admit(0, makeBlock(10));
     const first = await forceOwnership(redis);
     expect(first).toMatchObject({ planTries: 0, buried: [] });
-    using cursor = await LogCursor.open(redis, 'ingest', first);
+    using cursor = await LogCursor.open(redis, first);
     await cursor.writePlan(1, 'plan');
     const letters = new DeadLetters(redis);
     const covers = [
@@ -91,7 +91,7 @@ describe('cursor', () => {
     const second = await forceOwnership(redis);
     expect(second).toMatchObject({ planTries: 2, buried: covers });
     expect(await letters.recordBuried(0, first.fence, 'other', covers)).toBe('replaced');
-    using last = await LogCursor.open(redis, 'ingest', second);
+    using last = await LogCursor.open(redis, second);
     await last.commit('plan', await last.read(1, WIDE), NOW_MS);
     await stream.admit(0, makeBlock(10));
     await last.writePlan(11, 'another plan');
@@ -100,7 +100,7 @@ describe('cursor', () => {
 
   it('F34: audits that a clock which was set back left in the future keep nothing waiting', async () => {
     await stream.admit(0, makeBlock(2));
-    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using cursor = await LogCursor.open(redis, await forceOwnership(redis));
     const range = await cursor.read(1, WIDE);
     await cursor.writePlan(1, 'plan');
     await cursor.commit('plan', range, NOW_MS, 'fresh');
@@ -114,7 +114,7 @@ describe('cursor', () => {
 
   it('audits beyond 10,000 are dropped, the oldest first, and counted', async () => {
     await stream.admit(0, makeBlock(2));
-    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using cursor = await LogCursor.open(redis, await forceOwnership(redis));
     const { audits } = shardKeys(redis.prefix, 0);
     await redis.client.rpush(audits, '1 oldest', ...Array.from({ length: 9_999 }, () => '2 old'));
     const range = await cursor.read(1, WIDE);
@@ -133,7 +133,7 @@ describe('cursor', () => {
     const pipeline = fixture.raw.pipeline();
     for (let id = 1; id <= blocks; id += 1) pipeline.xadd(keys.log, `${id}-0`, 'b', block, 'd', digest);
     await pipeline.hset(keys.state, 'next', blocks + 1).exec();
-    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using cursor = await LogCursor.open(redis, await forceOwnership(redis));
     const range = await cursor.read(1, { rowsMax: 1e6, bytesMax: 1e9, rawBytesMax: 1e9 });
     expect(range).toMatchObject({ to: 20_001, shares: new Map([[PROJECT, { rows: 20_000 }]]) });
     expect(await cursor.writePlan(1, 'plan')).toBe(true);
@@ -141,7 +141,7 @@ describe('cursor', () => {
   });
 
   it('keeps what was committed for the auditor, oldest first, until it is dropped', async () => {
-    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using cursor = await LogCursor.open(redis, await forceOwnership(redis));
     let done = 1;
     for (const audit of ['{"a":1}', '{"b":2}']) {
       await stream.admit(0, makeBlock(1));
@@ -168,7 +168,7 @@ describe('cursor', () => {
       block[8] = 77;
       await redis.client.xadd(log, id.toString(), 'b', block, 'd', digest);
     }
-    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using cursor = await LogCursor.open(redis, await forceOwnership(redis));
     const { blocks, to } = await cursor.read(1, WIDE);
     expect(to).toBe(21);
     expect(blocks).toMatchObject([

@@ -77,7 +77,7 @@ describe('the budget', () => {
       [`${OTHER}#`]: '20',
     });
     expect(await stream.readBacklog(OTHER)).toMatchObject({ entries: 20, bytes: sizes[1] });
-    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using cursor = await LogCursor.open(redis, await forceOwnership(redis));
     const range = await cursor.read(1, { ...WIDE, rowsMax: 11 });
     await cursor.writePlan(1, 'plan');
     expect(await cursor.commit('plan', range, NOW_MS)).toBe(true);

@@ -93,7 +93,7 @@ describe('a change of rules in the stream', () => {
       await stream.admit(0, makeBlock(1));
       await publish(`and ${index}`);
     }
-    using cursor = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using cursor = await LogCursor.open(redis, await forceOwnership(redis));
     expect(await cursor.read(1, WIDE)).toMatchObject({ from: 1, to: 41, rows: 40 });
     expect(await cursor.readPlanned(11, 21)).toMatchObject({ rows: 10 });
     expect(await cursor.waitForBlock(41, 20)).toBe(false);
@@ -127,7 +127,7 @@ describe('a change of rules in the stream', () => {
     await stream.admit(0, makeBlock(10));
     await publish('a');
     await publish('b');
-    using ingest = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using ingest = await LogCursor.open(redis, await forceOwnership(redis));
     const range = await ingest.read(1, WIDE);
     await ingest.writePlan(1, 'plan');
     await ingest.commit('plan', range, NOW_MS);
@@ -143,7 +143,7 @@ describe('a change of rules in the stream', () => {
 
   it('that was read goes after its time on a shard without entries, and one that was not read stays', async () => {
     for (const id of ['a', 'b', 'c']) await publish(id);
-    using ingest = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using ingest = await LogCursor.open(redis, await forceOwnership(redis));
     const windows = await AlertWindows.open(redis, await forceOwnership(redis, 'alert'));
     const later = Date.now() + redis.replayWindowMs + 60_000;
     await ingest.trim(later);
@@ -172,7 +172,7 @@ describe('a change of rules in the stream', () => {
     await stream.admit(0, makeBlock(1));
     const windows = await AlertWindows.open(redis, await forceOwnership(redis, 'alert'));
     await windows.count(makeStep({ to: { done: 7, controls: 2 } }));
-    using ingest = await LogCursor.open(redis, 'ingest', await forceOwnership(redis));
+    using ingest = await LogCursor.open(redis, await forceOwnership(redis));
     await ingest.trim(Date.now() + redis.replayWindowMs + 60_000);
     expect(await listIds()).toEqual(['1-0', '4-0', '6-0']);
     expect(await ingest.read(1, WIDE)).toMatchObject({ from: 1, to: 7, rows: 6 });

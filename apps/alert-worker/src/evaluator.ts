@@ -89,7 +89,8 @@ async function goOn(evaluator: Evaluator): Promise<boolean> {
     // One block of an API whose clock is ahead must not end what fires in other projects: two clocks have to agree.
     if (nowMs !== undefined) builder.tick(Math.min(nowMs, shard.deps.now()) - LATE_MS);
   }
-  if (!builder.isUrgent && performance.now() < evaluator.writtenAt + WRITE_MS) return true;
+  const isUrgent = builder.settle();
+  if (!isUrgent && performance.now() < evaluator.writtenAt + WRITE_MS) return true;
   return write(evaluator);
 }
 

@@ -111,10 +111,10 @@ export class StepBuilder {
   }
 
   /**
-   * Whether what was evaluated must be written down now: somebody is to be told, or rules changed. The rest may wait
-   * for more; until it is written it is read again after a crash.
+   * Puts what was counted into the windows. True when that must be written down now: somebody is to be told, or rules
+   * changed. The rest may wait for more; until it is written it is read again after a crash.
    */
-  get isUrgent(): boolean {
+  settle(): boolean {
     this.#fillWindows();
     return this.#outbox.length > 0 || this.#changes.length > 0 || this.isFull;
   }

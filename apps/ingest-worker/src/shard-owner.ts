@@ -29,7 +29,7 @@ const WARNING_MS = 60_000;
  */
 export async function ownShard(ownership: Ownership, deps: WorkerDeps, lost: AbortSignal): Promise<void> {
   passFailpoint('W1.after');
-  using cursor = await LogCursor.open(deps.redis, 'ingest', ownership);
+  using cursor = await LogCursor.open(deps.redis, ownership);
   const ended = new AbortController();
   const signal = AbortSignal.any([lost, ended.signal]);
   // A wait for entries ends at once.

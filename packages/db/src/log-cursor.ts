@@ -12,6 +12,7 @@ const planScript = new RedisScript('log-stream.lua/plan.lua');
 const commitScript = new RedisScript('log-stream.lua/commit.lua');
 const trimScript = new RedisScript('log-stream.lua/trim.lua');
 
+const CONSUMER: Consumer = 'ingest';
 /** Blocks fetched by one XRANGE. A block is at most a few megabytes, so an answer stays below the read limit. */
 const READ_BLOCKS = 16;
 /** A range ends with the block that reaches one of them: the commit names each project of it. */
@@ -66,7 +67,7 @@ export type Ownership = {
 };
 
 /**
- * A consumer's place in one shard's stream, held under a lease.
+ * The ingest worker's place in one shard's stream, held under a lease. (The alert worker's is in alert-windows.ts.)
  *
  * The states are `idle` (no plan: everything below `done` is stored) and `planned` (a range is written down
  * and may be stored in part). `writePlan` goes from the first to the second, `commit` back. Both are refused
@@ -76,24 +77,22 @@ export class LogCursor implements Disposable {
   readonly shard: number;
   readonly epoch: number;
   readonly #redis: RedisStore;
-  readonly #consumer: Consumer;
   readonly #keys: ShardKeys;
   readonly #fence: string;
   readonly #reader: RedisClient;
 
-  private constructor(redis: RedisStore, consumer: Consumer, ownership: Ownership, reader: RedisClient) {
+  private constructor(redis: RedisStore, ownership: Ownership, reader: RedisClient) {
     this.shard = ownership.shard;
     this.epoch = ownership.epoch;
     this.#redis = redis;
-    this.#consumer = consumer;
     this.#fence = ownership.fence;
     this.#keys = shardKeys(redis.prefix, ownership.shard);
     this.#reader = reader;
   }
 
   /** Opens a connection of its own for reading. @throws {StoreError} `unavailable`. */
-  static async open(redis: RedisStore, consumer: Consumer, ownership: Ownership): Promise<LogCursor> {
-    return new LogCursor(redis, consumer, ownership, await redis.blocking());
+  static async open(redis: RedisStore, ownership: Ownership): Promise<LogCursor> {
+    return new LogCursor(redis, ownership, await redis.blocking());
   }
 
   /** Waits until there is a block at or above `from`, at most `timeoutMs`. */
@@ -174,7 +173,7 @@ export class LogCursor implements Disposable {
    * that takes over. False: this owner was replaced and must stop. Safe to repeat after a failure.
    */
   async writePlan(from: number, plan: string): Promise<boolean> {
-    const args = [this.#consumer, this.#fence, String(from), plan];
+    const args = [CONSUMER, this.#fence, String(from), plan];
     const { client, waitReplicas } = this.#redis;
     return (await planScript.runReplicated(client, [this.#keys.state], args, waitReplicas)) === 1;
   }
@@ -188,7 +187,7 @@ export class LogCursor implements Disposable {
    */
   async commit(plan: string, range: StreamRange, receivedAtMs: number, audit = ''): Promise<boolean> {
     const args = [
-      this.#consumer,
+      CONSUMER,
       this.#fence,
       plan,
       String(range.to),
@@ -220,9 +219,7 @@ export class LogCursor implements Disposable {
 
   /** How many plans of this shard were never audited because more than 10,000 waited, since it began. */
   async countUnaudited(): Promise<number> {
-    return Number(
-      (await askRedis(this.#redis.client.hget(this.#keys.state, `${this.#consumer}:unaudited`))) ?? 0,
-    );
+    return Number((await askRedis(this.#redis.client.hget(this.#keys.state, `${CONSUMER}:unaudited`))) ?? 0);
   }
 
   /** Forgets records that `listAudits` gave, from the oldest on. Two owners at once may audit twice, which is harmless. */
