@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { OwnedTenant } from './rig-tenants.ts';
 import { waitFor } from '../../support/wait.ts';
 
@@ -106,23 +107,23 @@ export class AlertApi {
     return this.#ask<Preview>(tenant, 'POST', path, 200, body);
   }
 
-  /** Sends a batch once. @throws {Error} when it is not acknowledged as a whole. */
+  /**
+   * Sends a batch until it is acknowledged, under one key, so that it is stored once.
+   *
+   * @throws {Error} when it is refused for good, or acknowledged in part.
+   */
   async send(tenant: OwnedTenant, entries: readonly SentEntry[]): Promise<void> {
-    const answer = await this.#fetch(`${this.#url}/api/v1/ingest`, {
-      method: 'POST',
-      headers: { 'X-API-Key': tenant.apiKey, 'Content-Type': 'application/json' },
-      body: JSON.stringify({ logs: entries }),
-      signal: AbortSignal.timeout(TIMEOUT_MS),
+    const { status, text } = await this.#answer('POST', '/ingest', {
+      headers: { 'X-API-Key': tenant.apiKey, 'Idempotency-Key': randomUUID() },
+      body: { logs: entries },
     });
-    const text = await answer.text();
-    const received = answer.status === 200 ? (JSON.parse(text) as { received: number }).received : 0;
+    const received = status === 200 ? (JSON.parse(text) as { received: number }).received : 0;
     if (received !== entries.length)
       throw new Error(
-        `expected ${entries.length} entries acknowledged, got ${answer.status}: ${text.slice(0, 300)}`,
+        `expected ${entries.length} entries acknowledged, got ${status}: ${text.slice(0, 300)}`,
       );
   }
 
-  /** Calls a route until it answers with anything but 503 or 429. */
   async #ask<Answer>(
     tenant: OwnedTenant,
     method: string,
@@ -130,13 +131,26 @@ export class AlertApi {
     status: number,
     body?: unknown,
   ): Promise<Answer> {
-    const { status: found, text } = await waitFor(
+    const headers = { Authorization: `Bearer ${tenant.session}` };
+    const { status: found, text } = await this.#answer(method, path, { headers, body });
+    if (found !== status) throw new Error(`expected ${status} of ${method} ${path}, got ${found}: ${text}`);
+    return (text === '' ? undefined : JSON.parse(text)) as Answer;
+  }
+
+  /** Calls a route until it answers with anything but 503 or 429: what a store is out of reach for, comes again. */
+  async #answer(
+    method: string,
+    path: string,
+    { headers, body }: { headers: Record<string, string>; body: unknown },
+  ): Promise<{ status: number; text: string }> {
+    const content = body === undefined ? {} : { body: JSON.stringify(body) };
+    return waitFor(
       `an answer to ${method} ${path}`,
       async () => {
         const answer = await this.#fetch(`${this.#url}/api/v1${path}`, {
           method,
-          headers: { Authorization: `Bearer ${tenant.session}`, 'Content-Type': 'application/json' },
-          ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+          headers: { ...headers, 'Content-Type': 'application/json' },
+          ...content,
           signal: AbortSignal.timeout(TIMEOUT_MS),
         });
         const answered = { status: answer.status, text: await answer.text() };
@@ -146,7 +160,5 @@ export class AlertApi {
       },
       WAIT_MS,
     );
-    if (found !== status) throw new Error(`expected ${status} of ${method} ${path}, got ${found}: ${text}`);
-    return (text === '' ? undefined : JSON.parse(text)) as Answer;
   }
 }
