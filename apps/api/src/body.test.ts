@@ -66,6 +66,16 @@ describe('readBody', () => {
       expect((await read([packed], { 'content-encoding': encoding })).equals(large)).toBe(true);
     });
 
+    it(`inflates ${encoding} that grows more than eightfold, many at once`, async () => {
+      const texts = Array.from({ length: 8 }, (_, index) =>
+        Buffer.from(`entry ${index} of many, `.repeat(20_000)),
+      );
+      const packed = texts.map((text) => compress(text));
+      expect(Math.max(...packed.map(({ length }) => length))).toBeLessThan(32 * 1024);
+      const all = await Promise.all(packed.map(async (raw) => read([raw], { 'content-encoding': encoding })));
+      expect(all.every((bytes, index) => bytes.equals(texts[index] ?? Buffer.alloc(0)))).toBe(true);
+    });
+
     it(`refuses a bomb in ${encoding} with 413, also one of several members`, async () => {
       const bomb = compress(Buffer.alloc(64 * 1024 * 1024));
       expect(await refusal(read([bomb], { 'content-encoding': encoding }))).toBe('413 PAYLOAD_TOO_LARGE');

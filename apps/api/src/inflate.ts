@@ -1,5 +1,6 @@
 import {
   brotliDecompressSync,
+  constants,
   createBrotliDecompress,
   createGunzip,
   createInflate,
@@ -14,8 +15,15 @@ import type { Transform } from 'node:stream';
 import { ApiError } from '@logpond/schema/api-error';
 import type { BodyLease } from './body-memory.ts';
 
-/** Compressed bodies up to this size are inflated at once; larger ones in steps, so that others get their turn. */
-const SYNC_INPUT_BYTES_MAX = 256 * 1024;
+/**
+ * Compressed bodies up to this size, that grow no more than this, are inflated at once. The others are inflated in
+ * steps: so others get their turn, and what a bomb grew to is given back at once. The garbage collector would do so
+ * some 50 MB later.
+ */
+const AT_ONCE = { inputBytesMax: 256 * 1024, outputBytes: 256 * 1024, ratio: 8 } as const;
+const STEP_BYTES = 64 * 1024;
+/** A window that is allocated once: grown by and by, it leaves twice its size with every thread that inflates. */
+const BROTLI_PARAMS = { [constants.BROTLI_DECODER_PARAM_DISABLE_RING_BUFFER_REALLOCATION]: 1 };
 /** Output beyond which a body that grew more than 200-fold is taken for a bomb. */
 const FREE_OUTPUT_BYTES = 1024 * 1024;
 const RATIO_MAX = 200;
@@ -59,10 +67,14 @@ export async function inflate(
   lease: BodyLease,
 ): Promise<Buffer> {
   const outputMax = Math.min(bytesMax, Math.max(FREE_OUTPUT_BYTES, raw.length * RATIO_MAX));
-  if (raw.length <= SYNC_INPUT_BYTES_MAX) {
-    const bytes = inflateAtOnce(raw, encoding, outputMax);
-    lease.reserve(bytes.length);
-    return bytes;
+  if (raw.length <= AT_ONCE.inputBytesMax) {
+    const atOnceMax = Math.max(AT_ONCE.outputBytes, raw.length * AT_ONCE.ratio);
+    const bytes = inflateAtOnce(raw, encoding, Math.min(outputMax, atOnceMax));
+    if (bytes !== undefined) {
+      lease.reserve(bytes.length);
+      return bytes;
+    }
+    if (outputMax <= atOnceMax) throw tooLarge(outputMax);
   }
   return inTurn(async () => inflateInSteps(raw, encoding, outputMax, lease));
 }
@@ -79,14 +91,16 @@ async function inTurn<T>(work: () => Promise<T>): Promise<T> {
 /** What zlib returns with `info`: how much of the input belonged to the stream is in `bytesWritten`. */
 type Inflated = { buffer: Buffer; engine: { bytesWritten: number } };
 
-function inflateAtOnce(raw: Buffer, encoding: Encoding, outputMax: number): Buffer {
+/** Undefined: it grows beyond `outputMax`. */
+function inflateAtOnce(raw: Buffer, encoding: Encoding, outputMax: number): Buffer | undefined {
   const options = { maxOutputLength: outputMax, info: true };
   try {
     const { buffer, engine } = decompressSync(encoding, raw)(raw, options) as Inflated;
     assertAllUsed(engine.bytesWritten, raw.length);
     return buffer;
   } catch (error) {
-    throw mapInflateError(error, encoding, outputMax);
+    if (error instanceof Error && 'code' in error && error.code === 'ERR_BUFFER_TOO_LARGE') return undefined;
+    throw mapInflateError(error, encoding);
   }
 }
 
@@ -129,18 +143,24 @@ async function inflateInSteps(
       chunks.push(chunk);
     }
     assertAllUsed((stream as Transform & { bytesWritten: number }).bytesWritten, raw.length);
+    return Buffer.concat(chunks, total);
   } catch (error) {
-    throw mapInflateError(error, encoding, outputMax);
+    throw mapInflateError(error, encoding);
   } finally {
     stream.destroy();
+    for (const chunk of chunks) giveBack(chunk);
   }
-  return Buffer.concat(chunks, total);
+}
+
+/** Frees a chunk's memory now. One that does not fill its buffer may share it with the next that zlib writes. */
+function giveBack({ buffer, byteLength }: Buffer): void {
+  if (byteLength === STEP_BYTES && buffer.byteLength === STEP_BYTES) (buffer as ArrayBuffer).transfer(0);
 }
 
 function openInflater(raw: Buffer, encoding: Encoding): Transform {
-  const options = { chunkSize: 64 * 1024 };
+  const options = { chunkSize: STEP_BYTES };
   if (encoding === 'gzip') return createGunzip(options);
-  if (encoding === 'br') return createBrotliDecompress(options);
+  if (encoding === 'br') return createBrotliDecompress({ ...options, params: BROTLI_PARAMS });
   if (encoding === 'zstd') return createZstdDecompress(options);
   return hasZlibHeader(raw) ? createInflate(options) : createInflateRaw(options);
 }
@@ -151,10 +171,8 @@ function tooLarge(outputMax: number): ApiError {
   });
 }
 
-function mapInflateError(error: unknown, encoding: Encoding, outputMax: number): unknown {
+function mapInflateError(error: unknown, encoding: Encoding): unknown {
   if (error instanceof ApiError) return error;
-  if (error instanceof Error && 'code' in error && error.code === 'ERR_BUFFER_TOO_LARGE')
-    return tooLarge(outputMax);
   const reason = error instanceof Error ? error.message : String(error);
   return new ApiError('VALIDATION_ERROR', {
     public: `expected a complete ${encoding} body as Content-Encoding says; ${reason.slice(0, 80)}`,
