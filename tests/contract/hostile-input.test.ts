@@ -37,12 +37,13 @@ const entryWith = (metadata: string, service = 'x'): string =>
   `{"service":"${service}","level":"info","message":"m","metadata":${metadata}}`;
 
 describe('security.md §7: bodies', () => {
-  it('S25: a bomb in each of four encodings gets 413 at once', async () => {
+  it('S25: a bomb in each of four encodings gets 413 for little work', async () => {
     for (const [encoding, compress] of Object.entries(encodings)) {
       const bomb = compress(Buffer.alloc(100 * 1024 * 1024));
-      const startedMs = performance.now();
+      const before = process.cpuUsage();
       await expectError(await ingest(bomb, { 'content-encoding': encoding }), 413, 'PAYLOAD_TOO_LARGE');
-      expect(performance.now() - startedMs).toBeLessThan(1_000);
+      const { user, system } = process.cpuUsage(before);
+      expect((user + system) / 1_000).toBeLessThan(500);
     }
   });
 

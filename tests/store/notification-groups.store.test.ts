@@ -12,7 +12,7 @@ beforeEach(async () => {
 afterEach(async () => own[Symbol.asyncDispose]());
 
 describe('mails of one rule to one recipient', () => {
-  const MAIL_INTERVAL_MS = 1_500;
+  const MAIL_INTERVAL_MS = 3_000;
 
   it('are at most one a minute; what comes meanwhile is in the next, each firing in exactly one', async () => {
     await own.startNotifier({}, { mailIntervalMs: MAIL_INTERVAL_MS });
