@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { EncodedBlock } from '@logpond/log-block/encode';
 import { encodeSeq } from '@logpond/log-block/entry-id';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { waitFor } from '../support/wait.ts';
@@ -15,6 +16,18 @@ beforeAll(async () => {
 afterAll(async () => {
   await rig[Symbol.asyncDispose]();
 });
+
+/** Stores blocks by a worker that stops before it audits them: what is lost meanwhile is the next one's to find. */
+async function storeUnaudited(...blocks: EncodedBlock[]): Promise<number[]> {
+  await using worker = rig.startWorker({ AUDIT_AFTER_MS: '600000' });
+  const offsets: number[] = [];
+  for (const block of blocks) {
+    offsets.push(await rig.send(block));
+    await rig.settle();
+  }
+  expect(await worker.stop()).toBe(0);
+  return offsets;
+}
 
 /** All `rows` stored once, and rolled up once. */
 const exactly = (rows: number): unknown => ({ rows, distinct: rows, rolledUp: rows });
@@ -72,13 +85,13 @@ it('F25: a roll-up that the server did not get to is healed by the audit', async
 
 it('F23: rows that a server lost after it said 200 are stored again by the audit', async () => {
   const projectId = await rig.createProject();
-  await using worker = rig.startWorker({ AUDIT_AFTER_MS: '4000' });
-  await rig.send(makeBlock([{ projectId, messages: numbered(100, 'before') }]));
-  await rig.settle();
-  await rig.send(makeBlock([{ projectId, messages: numbered(400) }], DAYS));
-  await rig.settle();
+  await storeUnaudited(
+    makeBlock([{ projectId, messages: numbered(100, 'before') }]),
+    makeBlock([{ projectId, messages: numbered(400) }], DAYS),
+  );
   await rig.losePartition(projectId, ['logs', 'logs_hourly']);
   expect(await rig.count(projectId)).toEqual(exactly(400));
+  await using worker = rig.startWorker();
   await waitFor('the repair', async () => (await rig.count(projectId)).rows >= 500);
   await waitFor('the roll-up', async () => (await rig.count(projectId)).rolledUp >= 500);
   expect(await rig.count(projectId)).toEqual(exactly(500));
@@ -93,10 +106,9 @@ it('F23: a canary and a deleted project in a plan do not excuse the missing entr
     { projectId: CANARY, messages: ['canary'] },
     { projectId: deleted, messages: ['deleted'] },
   ];
-  await using worker = rig.startWorker({ AUDIT_AFTER_MS: '6000' });
-  await rig.send(makeBlock(runs, 3));
-  await rig.settle();
+  await storeUnaudited(makeBlock(runs, 3));
   for (const lost of [projectId, deleted]) await rig.losePartition(lost, ['logs', 'logs_hourly']);
+  await using worker = rig.startWorker();
   await waitFor('the repair', async () => (await rig.count(projectId)).rows >= 9);
   await waitFor('the end of the audit', () => worker.output().includes('"reason":"deleted"'));
   expect(await rig.count(projectId)).toMatchObject({ rows: 9, distinct: 9 });
@@ -109,18 +121,16 @@ it('F23: buried entries that are stored all the same do not stand for others tha
   await rig.clickhouse.command(
     `ALTER TABLE logs ADD CONSTRAINT harmless CHECK NOT startsWith(message, 'poison')`,
   );
-  await using worker = rig.startWorker({ AUDIT_AFTER_MS: '6000' });
   // Of three days in turn: the oldest loses a buried entry and two stored ones.
-  const offset = await rig.send(
-    makeBlock([{ projectId, messages: [...numbered(3, 'poison'), ...numbered(6)] }], 3),
-  );
-  await rig.settle();
+  const messages = [...numbered(3, 'poison'), ...numbered(6)];
+  const [offset = 0] = await storeUnaudited(makeBlock([{ projectId, messages }], 3));
   await rig.clickhouse.command('ALTER TABLE logs DROP CONSTRAINT harmless');
   const insert = `INSERT INTO logs (project_id, retention_days, time, seq, shard, level, service, message)
     SELECT {project:UUID}, 14, max(time), {seq:UInt64}, 0, 'info', 'web', 'dead' FROM logs WHERE project_id = {project:UUID}`;
   for (const dead of [offset, offset + 1])
     await rig.clickhouse.command(insert, { project: projectId, seq: String(encodeSeq(1, dead)) });
   await rig.losePartition(projectId, ['logs', 'logs_hourly']);
+  await using worker = rig.startWorker();
   await waitFor('the repair', () => worker.output().includes('are stored again'));
   expect(await rig.messages(projectId)).toEqual(['dead', 'dead', ...numbered(6)]);
 });
