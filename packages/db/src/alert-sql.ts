@@ -5,6 +5,7 @@ import { readJsonNumber, readQuestion } from '@logpond/alerting/text-test';
 import type { Question } from '@logpond/alerting/text-test';
 import { splitMetadataPath } from '@logpond/schema/metadata-path';
 import { matchTrace } from './log-sql.ts';
+import { METADATA } from './metadata-sql.ts';
 import type { SqlBindings } from './sql-bindings.ts';
 
 /** A number as JSON writes it, and nothing else; \z, since $ is also before a last line break in other dialects. */
@@ -15,18 +16,6 @@ const SAFE_INTEGER_MAX = '9007199254740991';
 /** The trace of an entry as it is shown; empty when it has none. */
 const TRACE_TEXT = `multiIf(trace_form = 'uuid', toString(trace_key),
   trace_form = 'hex', replaceAll(toString(trace_key), '-', ''), trace_text)`;
-
-/**
- * Metadata that the engine's parser takes. It refuses a whole document in which one number is beyond 64 bits or every
- * double; such numbers are put in quotes there, as packages/schema/src/metadata-path.ts takes them for texts. What
- * precedes a number is taken in whole strings, so that nothing inside a string is touched; and it is done twice,
- * because what ends one number begins the next.
- */
-const LONG_NUMBER = String.raw`-?[0-9]{19,}|-?[0-9]+(?:\\.[0-9]+)?[eE]\\+?(?:309|3[1-9][0-9]|[4-9][0-9]{2}|[0-9]{4,})`;
-const quoteLongNumbers = (json: string): string =>
-  String.raw`replaceRegexpAll(${json}, '((?:"(?:[^"\\\\]|\\\\.)*"|[^"])*?[\\[:,\\s])(${LONG_NUMBER})(\\s*[,\\]}])', '\\1"\\2"\\3')`;
-const METADATA = `if(match(metadata, '[0-9]{19}|[0-9][eE]\\\\+?[0-9]{3}') AND NOT isValidJSON(metadata),
-  ${quoteLongNumbers(quoteLongNumbers('metadata'))}, metadata)`;
 
 /** The condition of a rule, with its service, in brackets: true of the rows whose entries ProjectMatcher matches. */
 export function matchRule(bindings: SqlBindings, rule: MatchableRule): string {

@@ -5,11 +5,17 @@ const PATH_SEGMENTS_MAX = 32;
 const JSON_NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
 
 /**
- * The parser of the engine refuses a whole document in which one number is beyond 64 bits. Numbers of 19 and
- * more digits are therefore put in quotes before a second try; their digits then compare as text.
+ * Metadata that the engine's parser takes. It refuses a whole document in which one number is beyond 64 bits or every
+ * double; such numbers are put in quotes there, as packages/schema/src/metadata-path.ts takes them for texts. What
+ * precedes a number is taken in whole strings, and what follows the last one at once, so that nothing inside a string
+ * is touched. The space gives that rest something to be, and what it was then given in quotes, nothing, is cut off.
  */
-const LONG_NUMBER = '[0-9]{19}';
-const LONG_NUMBER_QUOTED = String.raw`replaceRegexpAll(metadata, '([:\\[,]\\s*)(-?[0-9]{19,}(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)', '\\1"\\2"')`;
+const LONG_NUMBER = String.raw`-?[0-9]{19,}|-?[0-9]+(?:\\.[0-9]+)?[eE]\\+?(?:309|3[1-9][0-9]|[4-9][0-9]{2}|[0-9]{4,})`;
+const BEFORE_NUMBER = String.raw`(?:(?:"(?:[^"\\\\]|\\\\.)*"|[^"])*?[\\[:,\\s])??`;
+const LONG_NUMBERS_QUOTED = String.raw`left(replaceRegexpAll(concat(metadata, ' '),
+  '(${BEFORE_NUMBER})(${LONG_NUMBER})(\\s*[,\\]}])|((?s:.)+)', '\\1\\4"\\2"\\3'), -2)`;
+export const METADATA = `if(match(metadata, '[0-9]{19}|[0-9][eE]\\\\+?[0-9]{3}') AND NOT isValidJSON(metadata),
+  ${LONG_NUMBERS_QUOTED}, metadata)`;
 
 /**
  * A condition: the value at `path` is one of `values`. The path is tried as nested keys and as one literal
@@ -23,7 +29,10 @@ export function matchMetadata(bindings: SqlBindings, path: string, values: reado
     keyPaths.push(segments);
   }
   const texts = bindings.bind('Array(String)', values);
-  const floats = values.filter((value) => JSON_NUMBER.test(value)).map(Number);
+  const floats = values
+    .filter((value) => JSON_NUMBER.test(value))
+    .map(Number)
+    .filter(Number.isFinite);
   const boundFloats = floats.length === 0 ? undefined : bindings.bind('Array(Float64)', floats);
   const conditions = keyPaths.flatMap((keys) => {
     const boundPath = keys.map((key) => bindings.bind('String', key)).join(', ');
@@ -38,18 +47,14 @@ function compareValue(
   floats: string | undefined,
   isNullWanted: boolean,
 ): string[] {
-  const text = (json: string): string => `JSONExtract(${json}, ${path}, 'Nullable(String)') IN ${texts}`;
-  const conditions = [
-    text('metadata'),
-    `(match(metadata, '${LONG_NUMBER}') AND ${text(LONG_NUMBER_QUOTED)})`,
-  ];
+  const conditions = [`JSONExtract(${METADATA}, ${path}, 'Nullable(String)') IN ${texts}`];
   if (floats !== undefined) {
     conditions.push(
-      `(JSONType(metadata, ${path}) = 'Double' AND JSONExtractFloat(metadata, ${path}) IN ${floats})`,
+      `(JSONType(${METADATA}, ${path}) = 'Double' AND JSONExtractFloat(${METADATA}, ${path}) IN ${floats})`,
     );
   }
   if (isNullWanted) {
-    conditions.push(`(JSONHas(metadata, ${path}) AND JSONType(metadata, ${path}) = 'Null')`);
+    conditions.push(`(JSONHas(${METADATA}, ${path}) AND JSONType(${METADATA}, ${path}) = 'Null')`);
   }
   return conditions;
 }
