@@ -27,6 +27,8 @@ const binDir = join(root, 'node_modules', '.bin');
 const stampFile = join(root, 'node_modules', '.logpond-lock-hash');
 const lockFile = join(root, '.logpond', 'install.lock');
 
+/** Processes that are run as one machine's launcher runs them (apps/standalone/src/children.ts). */
+const OWN_PROCESS = /^apps\/(?:api|ingest-worker|alert-worker)\/src\/main\.ts$/;
 /** Targets that talk to a Redis of their configuration, or to none. All others may start one of their own. */
 const WITHOUT_REDIS = /^(?:apps\/(?:api|ingest-worker|alert-worker|cli)\/|scripts\/check\.ts$)/;
 
@@ -264,9 +266,14 @@ function run(command, args, env) {
 
 // --- running the target
 
+function readNodeFlags() {
+  return JSON.parse(fs.readFileSync(join(root, 'packages/runtime/src/node-flags.json'), 'utf8'));
+}
+
 function runTarget(node, target, args) {
   const path = `${binDir}${delimiter}${process.env.PATH ?? ''}`;
-  const child = spawn(node, [join(root, target), ...args], {
+  const flags = OWN_PROCESS.test(target) ? readNodeFlags() : [];
+  const child = spawn(node, [...flags, join(root, target), ...args], {
     stdio: 'inherit',
     env: { ...process.env, PATH: path },
   });

@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
+import nodeFlags from '@logpond/runtime/node-flags.json' with { type: 'json' };
 
 const ROOT = join(import.meta.dirname, '../..');
 const STOP_DEADLINE_MS = 30_000;
@@ -19,7 +20,7 @@ export type AppProcess = AsyncDisposable & {
 
 /** Starts `apps/<name>/src/main.ts`. @param env is added to this process's own. */
 export function startApp(name: string, env: Readonly<Record<string, string>>): AppProcess {
-  const child = spawn(process.execPath, [join(ROOT, 'apps', name, 'src/main.ts')], {
+  const child = spawn(process.execPath, [...nodeFlags, join(ROOT, 'apps', name, 'src/main.ts')], {
     env: { ...process.env, LOG_LEVEL: 'info', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

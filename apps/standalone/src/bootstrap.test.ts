@@ -5,6 +5,7 @@ import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, symlink, writeFile } fro
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { renderAppSpec } from './children.ts';
 import { CHECKOUT_DIR } from './config.ts';
 
 let checkout = '';
@@ -69,6 +70,22 @@ describe('bootstrap.mjs', () => {
     const { exited, output } = run(['target.ts', 'exit', '7']);
     expect(await exited).toEqual([7, null]);
     expect(output()).toBe(`ran exit 7 ${join(checkout, 'node_modules', '.bin')}\n`);
+  });
+
+  it('runs a process of ours with the same flags of Node as the launcher does, and nothing else', async () => {
+    const [flags, own] = ['packages/runtime/src/node-flags.json', 'apps/api/src/main.ts'];
+    for (const path of [flags, own]) await mkdir(join(checkout, dirname(path)), { recursive: true });
+    await copyFile(join(CHECKOUT_DIR, flags), join(checkout, flags));
+    for (const path of [own, 'target.ts'])
+      await writeFile(join(checkout, path), 'console.log(...process.execArgv);');
+    const launched = renderAppSpec('api', {}).args;
+    expect(launched.slice(0, -1)).toEqual(['--initial-old-space-size=64']);
+    const ran = run([own]);
+    expect(await ran.exited).toEqual([0, null]);
+    expect(ran.output()).toBe(`${launched.slice(0, -1).join(' ')}\n`);
+    const other = run(['target.ts']);
+    expect(await other.exited).toEqual([0, null]);
+    expect(other.output()).toBe('\n');
   });
 
   it.each(['SIGINT', 'SIGTERM', 'SIGHUP'] as const)('passes %s on and waits for the target', async (name) => {

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import nodeFlags from '@logpond/runtime/node-flags.json' with { type: 'json' };
 import { pingClickHouse, prepareClickHouse } from './clickhouse-process.ts';
 import { CHECKOUT_DIR } from './config.ts';
 import type { LauncherConfig } from './config.ts';
@@ -118,7 +119,7 @@ export function renderAppSpec(
   return {
     name,
     command: process.execPath,
-    args: [script],
+    args: [...nodeFlags, script],
     // One listener for metrics cannot serve three processes.
     env: { ...env, METRICS_PORT: '0' },
     marks: [script],
