@@ -2,6 +2,7 @@ import { findFreePort } from '@logpond/standalone/store-process';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { waitFor } from '../support/wait.ts';
 import { FakeClickHouse } from './support/fake-clickhouse.ts';
+import { readMetric } from './support/metrics.ts';
 import { Rig } from './support/rig.ts';
 
 const SHARDS = 2;
@@ -19,17 +20,6 @@ beforeAll(async () => {
 });
 afterEach(async () => rig.killWorkers());
 afterAll(async () => rig[Symbol.asyncDispose]());
-
-/** The samples of a metric by shard; a metric without labels is under ''. */
-async function readMetric(port: number, name: string): Promise<Map<string, number>> {
-  const answer = await fetch(`http://127.0.0.1:${port}/metrics`, { signal: AbortSignal.timeout(5_000) });
-  const samples = new Map<string, number>();
-  for (const line of (await answer.text()).split('\n')) {
-    const [, labels = '', value] = new RegExp(`^${name}(?:\\{(.*)\\})? (\\S+)$`).exec(line) ?? [];
-    if (value !== undefined) samples.set(/shard="(\d+)"/.exec(labels)?.[1] ?? '', Number(value));
-  }
-  return samples;
-}
 
 async function readMissing(port: number): Promise<number> {
   return (await readMetric(port, 'logpond_ingest_canary_missing_total')).get('') ?? 0;
@@ -58,7 +48,7 @@ describe('F56: an entry of its own through the whole pipeline', () => {
     });
     for (const { stored, different } of counts) expect(stored).toBe(different);
     const seconds = await readMetric(port, 'logpond_ingest_canary_seconds');
-    expect([...seconds.keys()].toSorted()).toEqual(['0', '1']);
+    expect([...seconds.keys()].toSorted()).toEqual(['shard="0"', 'shard="1"']);
     for (const value of seconds.values()) expect(value).toBeGreaterThan(0);
     expect(await readMissing(port)).toBe(0);
     expect(worker.output()).not.toContain(MISSING);
