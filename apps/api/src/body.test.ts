@@ -94,6 +94,20 @@ describe('readBody', () => {
     });
   }
 
+  it('a small body that grows much does not wait for large ones', async () => {
+    const large = gzipSync(Buffer.from(randomBytes(600_000).toString('hex')));
+    const small = gzipSync('one entry of many, '.repeat(20_000));
+    const done: string[] = [];
+    const readAs = async (name: string, body: Buffer): Promise<void> => {
+      await read([body], { 'content-encoding': 'gzip' });
+      done.push(name);
+    };
+    const all = Array.from({ length: 8 }, async () => readAs('large', large));
+    await Promise.all([...all, readAs('small', small)]);
+    expect(done).toHaveLength(9);
+    expect(done.at(-1)).toBe('large');
+  });
+
   it('refuses what follows the end of a stream instead of dropping it, and takes several gzip members', async () => {
     const text = Buffer.from('{"a":1}');
     const outcomes = Object.entries(encoders).map(async ([encoding, compress]) =>

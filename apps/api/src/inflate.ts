@@ -16,7 +16,8 @@ import { ApiError } from '@logpond/schema/api-error';
 import type { BodyLease } from './body-memory.ts';
 
 /**
- * Compressed bodies up to this size, that grow no more than this, are inflated at once. The others are inflated in
+ * Compressed bodies up to `inputBytesMax` that grow to no more than `outputBytes`, or `ratio` times their size, are
+ * inflated at once. The others are inflated in
  * steps: so others get their turn, and what a bomb grew to is given back at once. The garbage collector would do so
  * some 50 MB later.
  */
@@ -67,7 +68,8 @@ export async function inflate(
   lease: BodyLease,
 ): Promise<Buffer> {
   const outputMax = Math.min(bytesMax, Math.max(FREE_OUTPUT_BYTES, raw.length * RATIO_MAX));
-  if (raw.length <= AT_ONCE.inputBytesMax) {
+  const isSmall = raw.length <= AT_ONCE.inputBytesMax;
+  if (isSmall) {
     const atOnceMax = Math.max(AT_ONCE.outputBytes, raw.length * AT_ONCE.ratio);
     const bytes = inflateAtOnce(raw, encoding, Math.min(outputMax, atOnceMax));
     if (bytes !== undefined) {
@@ -76,15 +78,18 @@ export async function inflate(
     }
     if (outputMax <= atOnceMax) throw tooLarge(outputMax);
   }
-  return inTurn(async () => inflateInSteps(raw, encoding, outputMax, lease));
+  return inTurn(isSmall ? 'small' : 'large', async () => inflateInSteps(raw, encoding, outputMax, lease));
 }
 
-let inflating: Promise<unknown> = Promise.resolve();
+const queues = { small: Promise.resolve<unknown>(undefined), large: Promise.resolve<unknown>(undefined) };
 
-/** One after the other: each may hold a body of the largest size, and bombs come in crowds. */
-async function inTurn<T>(work: () => Promise<T>): Promise<T> {
-  const turn = inflating.then(work);
-  inflating = turn.catch(() => undefined);
+/**
+ * One after the other: each may hold a body of the largest size, and bombs come in crowds. Small bodies do not wait for
+ * large ones.
+ */
+async function inTurn<T>(queue: keyof typeof queues, work: () => Promise<T>): Promise<T> {
+  const turn = queues[queue].then(work);
+  queues[queue] = turn.catch(() => undefined);
   return turn;
 }
 
