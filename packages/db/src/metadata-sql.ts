@@ -8,9 +8,10 @@ const JSON_NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
  * Metadata that the engine's parser takes. It refuses a whole document in which one number is beyond 64 bits or every
  * double; such numbers are put in quotes there, as packages/schema/src/metadata-path.ts takes them for texts. What
  * precedes a number is taken in whole strings, and what follows the last one at once, so that nothing inside a string
- * is touched. The space gives that rest something to be, and what it was then given in quotes, nothing, is cut off.
+ * is touched. Not found are shorter numbers that only their digits and their exponent together take beyond every double,
+ * such as 10e308: a document with one matches nothing. The space gives that rest something to be, and what it was then given in quotes, nothing, is cut off.
  */
-const LONG_NUMBER = String.raw`-?[0-9]{19,}|-?[0-9]+(?:\\.[0-9]+)?[eE]\\+?(?:309|3[1-9][0-9]|[4-9][0-9]{2}|[0-9]{4,})`;
+const LONG_NUMBER = String.raw`-?[0-9]{19,}(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|-?[1-9][0-9]*(?:\\.[0-9]+)?[eE]\\+?(?:309|3[1-9][0-9]|[4-9][0-9]{2}|[0-9]{4,})`;
 const BEFORE_NUMBER = String.raw`(?:(?:"(?:[^"\\\\]|\\\\.)*"|[^"])*?[\\[:,\\s])??`;
 const LONG_NUMBERS_QUOTED = String.raw`left(replaceRegexpAll(concat(metadata, ' '),
   '(${BEFORE_NUMBER})(${LONG_NUMBER})(\\s*[,\\]}])|((?s:.)+)', '\\1\\4"\\2"\\3'), -2)`;
