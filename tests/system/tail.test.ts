@@ -191,8 +191,10 @@ describe('F40: a key revoked while its stream is open', () => {
 });
 
 const BIG_ENTRIES = 2_400;
-/** 77 MB: the kernel's buffers of one connection may grow to 38 MB before anything waits in the API. */
-const UNREAD_ENTRIES = 4_800;
+/** 154 MB: the kernel's buffers of one connection may grow to 38 MB before anything waits in the API. */
+const UNREAD_ENTRIES = 9_600;
+/** All but what the kernel's buffers and the reader's queue may hold. */
+const DROPPED_MIN = 6_000;
 const BIG_BATCH = 48;
 const BIG_MESSAGE_BYTES = 16_000;
 const GROWTH_BYTES_MAX = 96 * 1024 * 1024;
@@ -213,10 +215,10 @@ describe('F36: a reader that does not read', () => {
     const socket = await openStream(api, tenant);
     socket.pause();
     await sendBig(tenant, 'unread', UNREAD_ENTRIES);
-    // Until then the API may only be behind, with nothing that waits for the reader.
+    // Until then the API may only be behind, with little that waits for the reader.
     await waitFor('entries to be dropped', async () => {
       const dropped = await readMetric(metricsPort, 'logpond_api_tail_dropped_entries_total');
-      return (dropped.get('reason="slow_reader"') ?? 0) > 0;
+      return (dropped.get('reason="slow_reader"') ?? 0) >= DROPPED_MIN;
     });
     const growth = readResidentBytes(api) - before;
     process.stdout.write(`F36: ${(growth / 1024 ** 2).toFixed(0)} MiB more with an unread tail\n`);
@@ -225,7 +227,7 @@ describe('F36: a reader that does not read', () => {
     await sendBig(tenant, 'end', 1);
     const counts = await readCounts(socket);
     socket.destroy();
-    expect(counts.dropped).toBeGreaterThan(0);
+    expect(counts.dropped).toBeGreaterThanOrEqual(DROPPED_MIN);
     expect(counts.received + counts.dropped).toBe(UNREAD_ENTRIES + 1);
     await api.kill();
   });
