@@ -13,24 +13,49 @@ export class ShardGivenBack extends Error {
 /** A failure as it may be logged. ClickHouse quotes the values it refuses; a log of ours never holds a customer's. */
 type StepFailure = { step: string; tries: number } & ({ refusal: string } | { err: StoreError });
 
-type RetryOptions = {
-  /** What is repeated, for errors and failures. */
-  step: string;
-  /** Aborted when the shard is to be given back. */
+/** What a step needs to be repeated. `signal`: aborted when the shard is to be given back. */
+type RetryScope = {
+  log: { warn: (failure: StepFailure, message: string) => void };
   signal: AbortSignal;
-  /** Tells after a failure whether repeating is of no use; the failure is then thrown. */
+};
+
+/** Repeats a step; see makeRetry. */
+type Retry = <T>(
+  scope: RetryScope,
+  step: string,
+  run: () => Promise<T>,
+  isHopeless?: (error: StoreError) => boolean,
+) => Promise<T>;
+
+/**
+ * A worker's way to repeat a step until it succeeds, with growing, jittered pauses of at most 5 s: a store that fails
+ * says nothing about the outcome. A step that succeeds is not cut off by the stop of the process, so that what is in
+ * hand is written down. Each failure is logged and counted.
+ *
+ * Its `isHopeless` tells after a failure whether repeating is of no use; the failure is then thrown. It throws
+ * ShardGivenBack when a step failed and the shard is to be given back, and what is no StoreError.
+ */
+export function makeRetry(countFailure: (step: string) => void): Retry {
+  return async ({ log, signal }, step, run, isHopeless = () => false) =>
+    retryStep(run, {
+      step,
+      signal,
+      isHopeless,
+      onFailure: (failure) => {
+        countFailure(step);
+        log.warn(failure, 'a step failed');
+      },
+    });
+}
+
+type RetryOptions = {
+  step: string;
+  signal: AbortSignal;
   isHopeless: (error: StoreError) => boolean;
   onFailure: (failure: StepFailure) => void;
 };
 
-/**
- * Repeats a step until it succeeds, with growing, jittered pauses of at most 5 s: a store that fails says nothing
- * about the outcome. A step that succeeds is not cut off by the stop of the process, so that what is in hand is
- * written down.
- *
- * @throws {ShardGivenBack} when it failed and the shard is to be given back; else what is no StoreError, or hopeless.
- */
-export async function retryStep<T>(run: () => Promise<T>, options: RetryOptions): Promise<T> {
+async function retryStep<T>(run: () => Promise<T>, options: RetryOptions): Promise<T> {
   const { step, signal, isHopeless, onFailure } = options;
   let pauseMs = BACKOFF_MIN_MS;
   for (let tries = 1; ; tries += 1) {
