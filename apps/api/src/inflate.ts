@@ -17,9 +17,8 @@ import type { BodyLease } from './body-memory.ts';
 
 /**
  * Compressed bodies up to `inputBytesMax` that grow to no more than `outputBytes`, or `ratio` times their size, are
- * inflated at once. The others are inflated in
- * steps: so others get their turn, and what a bomb grew to is given back at once. The garbage collector would do so
- * some 50 MB later.
+ * inflated at once. The others are inflated in steps: so others get their turn, and what a bomb grew to is given back
+ * at once. The garbage collector would do so some 50 MB later.
  */
 const AT_ONCE = { inputBytesMax: 256 * 1024, outputBytes: 256 * 1024, ratio: 8 } as const;
 const STEP_BYTES = 64 * 1024;

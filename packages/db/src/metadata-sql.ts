@@ -1,7 +1,6 @@
+import { splitMetadataPath } from '@logpond/schema/metadata-path';
 import type { SqlBindings } from './sql-bindings.ts';
 
-/** As deep as metadata can be; longer paths match nothing. */
-const PATH_SEGMENTS_MAX = 32;
 const JSON_NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
 
 /**
@@ -24,18 +23,13 @@ export const METADATA = `if(match(metadata, '[0-9]{19}|[0-9][eE]\\\\+?[0-9]{3}')
  * `true`, `false` and `null` by name; an array or object compares as its compact JSON text.
  */
 export function matchMetadata(bindings: SqlBindings, path: string, values: readonly string[]): string {
-  const segments = path.split('.');
-  const keyPaths = [[path]];
-  if (segments.length > 1 && segments.length <= PATH_SEGMENTS_MAX) {
-    keyPaths.push(segments);
-  }
   const texts = bindings.bind('Array(String)', values);
   const floats = values
     .filter((value) => JSON_NUMBER.test(value))
     .map(Number)
     .filter(Number.isFinite);
   const boundFloats = floats.length === 0 ? undefined : bindings.bind('Array(Float64)', floats);
-  const conditions = keyPaths.flatMap((keys) => {
+  const conditions = splitMetadataPath(path).flatMap((keys) => {
     const boundPath = keys.map((key) => bindings.bind('String', key)).join(', ');
     return compareValue(boundPath, texts, boundFloats, values.includes('null'));
   });
